@@ -29,12 +29,12 @@ Timeline = tuple[tuple[float, Phase, float, float], ...]
 
 
 def sample_timeline(steps: int = 400, slow: float = 1.0) -> Timeline:
-    """Blocks of 20 steps as the script makes them, replayed, warm and cold, in turn."""
-    phases: tuple[Phase, ...] = ("own", "replay", "warm", "cold")
-    waits = {"own": 0.085, "replay": 0.001, "warm": 0.08, "cold": 0.14}
+    """Blocks of 20 steps as the script makes them, replayed and warm, in turn."""
+    phases: tuple[Phase, ...] = ("own", "replay", "warm")
+    waits = {"own": 0.085, "replay": 0.001, "warm": 0.08}
     made, now = [], 0.0
     for number in range(steps):
-        phase = phases[number // 20 % 4] if number >= 80 else "own"
+        phase = phases[number // 20 % 3] if number >= 80 else "own"
         wait = waits[phase] * (0.8 + 0.4 * (number * 7 % 11) / 10)
         made.append((now, phase, wait, wait + 0.035 * slow))
         now += wait + 0.035 * slow
@@ -81,7 +81,6 @@ def sample_rank(**changes: Any) -> RankEvidence:
             own=Rate(8.33, 8.10, 8.51, 180),
             replay=Rate(27.8, 27.1, 28.3, 80),
             warm=Rate(8.70, 8.41, 8.90, 80),
-            cold=Rate(5.71, 5.20, 6.12, 80),
         ),
         epochs=Epochs(first_batch_s=1.25, share=0.03, num=2),
         files=FilesRead("/data/train", {".jpg": 25_000, ".png": 12}, 64.0, 110_000.0, "ext4"),
@@ -106,14 +105,8 @@ def sample_system(**changes: Any) -> SystemEvidence:
         cores=2,
         cores_busy=1.92,
         script_cores=1.85,
-        per_core=(0.97, 0.95),
         throttled=0.12,
-        pressure={"cpu": 0.31, "memory": 0.0, "io": 0.04},
-        disk_read_bytes_per_s=45.2e6,
-        disk_reads_per_s=410.0,
-        major_faults_per_s=3.5,
         memory_available=3_200_000_000,
-        shm_bytes=52_000_000,
         shm_free=12_000_000,
     )
     return replace(system, **changes)
@@ -125,31 +118,13 @@ def sample_gpu(**changes: Any) -> GpuEvidence:
         utilisation=0.97,
         memory_used=40_000_000_000,
         memory_total=150_000_000_000,
-        power_w=310.0,
-        power_limit_w=700.0,
-        sm_mhz=1620.0,
-        max_sm_mhz=1980.0,
         throttle={"power cap": 0.4, "thermal": 0.0},
-        pcie_rx_bytes_per_s=1.2e9,
-        pcie_tx_bytes_per_s=1e8,
     )
     return replace(gpu, **changes)
 
 
 def sample_trace(**changes: Any) -> TraceFacts:
-    trace = TraceFacts(
-        seconds=1.2,
-        steps=10,
-        has_gpu=True,
-        gpu_idle=0.62,
-        kernels_per_s=41_000.0,
-        kernel_s=6.2e-6,
-        copy_exposed=0.04,
-        tensor_core=0.31,
-        collective=0.0,
-        ops_per_step=420.0,
-        syncs=(CodeLine("/home/me/train.py", 44, "tensor.cpu()", "sync", 0.004, 2.0),),
-    )
+    trace = TraceFacts(1.2, 0.62, kernels_per_s=41_000.0, kernel_s=6.2e-6, copy_exposed=0.04)
     return replace(trace, **changes)
 
 
@@ -180,7 +155,6 @@ def sample_evidence_on_gpu() -> Evidence:
             flops_per_s=1.2e14,
             mfu=0.121,
             peak=9.895e14,
-            source="NVIDIA's data sheet",
             reference=3300.0,
             of_reference=0.161,
         ),

@@ -52,7 +52,7 @@ class DoctorCommand(click.Command):
 @click.option(
     "--quick",
     is_flag=True,
-    help="Compare with free loading only: read no file again, and drop none from memory.",
+    help="Compare with free loading only: read no file again.",
 )
 @click.option(
     "--watch-only",

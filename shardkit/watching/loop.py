@@ -17,9 +17,8 @@ from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.counting import Counter
 from shardkit.watching.quiet import wait_until_quiet
 from shardkit.watching.records import Records
-from shardkit.watching.replaying import Replay, shapes
-from shardkit.watching.reread import Rereading, drop_files
-from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
+from shardkit.watching.replaying import Replay, Rereading, shapes
+from shardkit.watching.schedule import OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
 from shardkit.watching.tracing import Tracer
 
 TRAINS_AFTER = 30
@@ -239,7 +238,7 @@ class WatchedLoop:
             self._write_facts()
         now = self.now()
         if now.is_first:
-            self._change_over(now)
+            self.rereading.begin(now.kind == WARM)
         if now.kind == REPLAY and not (self._replay.is_ready and leaves_one()):
             now = replace(now, kind=OWN)  # a batch that is made is no replayed one
         if now.kind == REPLAY and (now.is_first or starting is not None):
@@ -329,13 +328,6 @@ class WatchedLoop:
             self._watch.records.mark("begun")
 
     # --- what is done besides -------------------------------------------------------------
-
-    def _change_over(self, now: Now) -> None:
-        self.rereading.begin(now.kind in (WARM, COLD))
-        if now.kind == COLD:
-            self._watch.records.flush()
-            dropped = drop_files(self._watch.folder)
-            self._watch.records.write("dropped", files=dropped)
 
     def _use_tools(self, now: Now) -> None:
         """Counting and tracing, each of some steps that do not count."""

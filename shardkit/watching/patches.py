@@ -15,7 +15,7 @@ from shardkit.watching.loader import DataLoaderPatch
 from shardkit.watching.loop import Watch
 from shardkit.watching.tracing import PROFILER
 
-SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__")
+SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that wait for the device."""
 
 COLLECTIVES = (

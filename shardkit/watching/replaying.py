@@ -1,4 +1,4 @@
-"""Batches that are kept, to be handed over again as if loading cost nothing.
+"""Batches that are kept, to be handed over again as if loading cost nothing, or read again.
 
 What is kept is a copy: the loop may change what it got, and shared memory and descriptors of worker
 processes are theirs to use. A loop that changes a replayed batch gets no more of them.
@@ -78,6 +78,33 @@ class Replay:
     def drop(self, why_not: str = "") -> None:
         """Keep none any more."""
         self._kept, self._is_full, self.why_not = [], True, why_not
+
+
+class Rereading:
+    """The indices of the first batches, which are asked for again.
+
+    Args:
+        most: batches that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[Any] = []
+        self._place: int | None = None
+
+    def begin(self, is_again: bool) -> None:
+        """A block of steps begins: batches are asked for again, or new ones."""
+        self._place = 0 if is_again and self._kept else None
+
+    def index(self, own: Any) -> Any:
+        """What a worker is asked for, instead of the sampler's own next batch."""
+        if self._place is None:
+            if len(self._kept) < self._most:
+                self._kept.append(own)
+            return own
+        chosen = self._kept[self._place % len(self._kept)]
+        self._place += 1
+        return chosen
 
 
 def is_tensor(value: Any) -> bool:

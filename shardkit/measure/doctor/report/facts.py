@@ -49,7 +49,6 @@ RATES: dict[Phase, str] = {
     "own": "as it is",
     "replay": "loading free (G)",
     "warm": "files in memory (P)",
-    "cold": "no file in memory (F)",
 }
 
 LEAST_SHARE = 0.005
@@ -174,11 +173,8 @@ def costly_lines(evidence: Evidence) -> list[CodeLine]:
 
 
 def _shares_of_lines(evidence: Evidence) -> Iterator[tuple[float, CodeLine]]:
-    ranks, trace = evidence.ranks, evidence.trace
-    pairs = [(rank.step.total, one) for rank in ranks for one in rank.lines]
+    pairs = [(rank.step.total, one) for rank in evidence.ranks for one in rank.lines]
     pairs += [(0.0, one) for one in evidence.lines]
-    if trace is not None and ranks:
-        pairs += [(ranks[0].step.total, one) for one in trace.syncs]
     for step, one in pairs:
         yield one.seconds / step if one.seconds and step > 0 else one.share, one
 

@@ -15,18 +15,14 @@ UTILISATION_WARNING = "which only says that some kernel ran"
 
 def machine(system: SystemEvidence) -> dict[str, str]:
     """The machine during the run: what was seen, by name."""
-    ends = dict.fromkeys(map(percent, sorted(system.per_core)))
-    each = f", each {' to '.join([*ends][:: max(len(ends) - 1, 1)])}" if ends else ""
     found: dict[str, str | None] = {
-        "cores": f"{system.cores}, of which {amount(system.cores_busy)} were busy{each}; "
+        "cores": f"{system.cores}, of which {amount(system.cores_busy)} were busy; "
         f"the script used {amount(system.script_cores)}",
         "CPU quota": _quota(system.throttled),
-        "pressure": _shares(system.pressure, "some task waited for"),
-        "disk": f"{format_bytes(system.disk_read_bytes_per_s)}/s in "
-        f"{amount(system.disk_reads_per_s)} reads/s; "
-        f"{amount(system.major_faults_per_s)} page faults/s had to read from it",
         "memory": f"{format_bytes(system.memory_available)} were free at the least",
-        "/dev/shm": _shared_memory(system),
+        "/dev/shm": None
+        if system.shm_free is None
+        else f"{format_bytes(system.shm_free)} free at the least",
     }
     return {key: text for key, text in found.items() if text is not None}
 
@@ -39,50 +35,23 @@ def _quota(throttled: float | None) -> str | None:
     return f"it stopped the script {percent(throttled)} of the time"
 
 
-def _shares(shares: dict[str, float], before: str) -> str | None:
-    """The larger ones first."""
-    if not shares:
-        return None
-    order = sorted(shares, key=lambda key: -shares[key])
-    return f"{before} {', '.join(f'{facts.name(key)} {percent(shares[key])}' for key in order)}"
-
-
-def _shared_memory(system: SystemEvidence) -> str | None:
-    used, free = system.shm_bytes, system.shm_free
-    seen = [
-        None if used is None else f"{format_bytes(used)} used at most",
-        None if free is None else f"{format_bytes(free)} free at the least",
-    ]
-    return ", ".join(one for one in seen if one) or None
-
-
 def gpu_in_words(gpu: GpuEvidence) -> str:
     """One GPU."""
-    held = _shares({key: one for key, one in gpu.throttle.items() if one}, "; held back by") or ""
-    pcie = f"{format_bytes(gpu.pcie_rx_bytes_per_s)}/s in, "
+    reasons = sorted(gpu.throttle, key=lambda reason: -gpu.throttle[reason])
+    held = ", ".join(f"{facts.name(reason)} {percent(gpu.throttle[reason])}" for reason in reasons)
     return (
         f"utilisation {percent(gpu.utilisation)} ({UTILISATION_WARNING}), "
-        f"{amount(gpu.sm_mhz)} of {amount(gpu.max_sm_mhz)} MHz, "
-        f"{amount(gpu.power_w)} of {amount(gpu.power_limit_w)} W, "
-        f"memory {format_bytes(gpu.memory_used)} of {format_bytes(gpu.memory_total)}, "
-        f"PCIe {pcie}{format_bytes(gpu.pcie_tx_bytes_per_s)}/s out{held}"
+        f"memory {format_bytes(gpu.memory_used)} of {format_bytes(gpu.memory_total)}"
+        f"{f'; held back by {held}' * bool(held)}"
     )
 
 
 def trace_in_words(trace: TraceFacts) -> str:
-    """What the trace says; of a GPU only where there was one."""
-    steps = "1 step" if trace.steps == 1 else f"{trace.steps} steps"
-    start = f"{steps} in {amount(trace.seconds)} s, {amount(trace.ops_per_step)} operators a step"
-    if not trace.steps:
-        start = f"{amount(trace.seconds)} s, in which no step was whole"
-    if not trace.has_gpu:
-        return start
+    """What the trace says of the GPU."""
     return (
-        f"{start}; the GPU was idle {percent(trace.gpu_idle)} of the time, "
+        f"{amount(trace.seconds)} s; the GPU was idle {percent(trace.gpu_idle)} of the time, "
         f"{amount(trace.kernels_per_s)} kernels/s of {amount(1e6 * trace.kernel_s)} µs, "
-        f"only copying {percent(trace.copy_exposed)}, "
-        f"Tensor Cores in {percent(trace.tensor_core)} of the kernels' time, "
-        f"NCCL {percent(trace.collective)}"
+        f"only copying {percent(trace.copy_exposed)}"
     )
 
 
@@ -107,8 +76,7 @@ def _of_peak(seen: Utilisation) -> str:
     if seen.mfu is None:
         return ""
     of = "" if seen.peak is None else f" of {flops(seen.peak)}"
-    source = "" if seen.source is None else f" ({facts.name(seen.source)})"
-    return f", an MFU of {percent(seen.mfu)}{of}{source}"
+    return f", an MFU of {percent(seen.mfu)}{of}"
 
 
 def flops(per_s: float) -> str:

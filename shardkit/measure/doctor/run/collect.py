@@ -218,7 +218,7 @@ def _rates(counted: list[Event], times: StepTimes, epochs: Epochs, num_steps: in
     own = _rate(counted, OWN, times, _gap(epochs, times))
     if own is None:
         raise ValueError(f"no step of {num_steps} counts")
-    return Rates(own, *(_rate(counted, kind, times, 0.0) for kind in ("replay", "warm", "cold")))
+    return Rates(own, *(_rate(counted, kind, times, 0.0) for kind in ("replay", "warm")))
 
 
 def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate | None:

@@ -22,15 +22,15 @@ from shardkit.measure.doctor.evidence import (
     TraceFacts,
     Utilisation,
 )
-from shardkit.measure.doctor.machine.monitor import Monitor
+from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.run import collect
 from shardkit.measure.doctor.run.kernel_trial import kernel_trial
 from shardkit.measure.doctor.run.profile import Profile, Profiler
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
 from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, read_speedscope
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
-from shardkit.measure.doctor.trace.facts import facts, own_sources, read_trace
-from shardkit.measure.doctor.trace.utilisation import utilisation
+from shardkit.measure.doctor.trace import read_trace, trace_facts
+from shardkit.measure.doctor.utilisation import utilisation
 from shardkit.measure.doctor.verdict.contradictions import replay_contradicts
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
@@ -38,9 +38,6 @@ from shardkit.watching.schedule import Plan
 POLL_S = 0.1
 
 ENOUGH, LATE = "which had seen enough", "since --seconds was over, before it had seen enough"
-
-IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems whose files cannot be dropped from memory."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask a program to end. A script may take its time; after a second one it has some
@@ -141,12 +138,6 @@ def examine(
             "no batch was replayed: nobody knows how many batches an iterable has, so that an epoch"
             " would be longer than usual"
         )
-    in_memory = [rank.files for rank in seen if rank.files and rank.files.file_system in IN_MEMORY]
-    if plan.rereads and in_memory:
-        of_replays.append(
-            f"{in_memory[0].folder} is in memory ({in_memory[0].file_system}), and stays there:"
-            " with no file in memory (F) is as with them"
-        )
     of_gpus = monitor.notes if any(rank.device == "cuda" for rank in seen) else ()
     unpatched = [e for one in found for e in one.of("unpatched")]
     notes = (
@@ -202,11 +193,12 @@ def _trace(
         return None, (why,) if asked else ()
     if keep is not None and keep.trace is not None:
         shutil.copyfile(path, keep.trace)
+    if seen[0].device != "cuda":
+        return None, ()
     try:
-        events = read_trace(path)
+        return trace_facts(read_trace(path)), ()
     except ShardkitError as error:  # the script was ended while it was written
         return None, (f"the trace was not read: {error}",)
-    return facts(events, own_sources(events, [os.getcwd()])), ()
 
 
 def _no_profile(profile: Profile | None, keep: Keep | None) -> tuple[str, ...]:
@@ -218,20 +210,9 @@ def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Kee
     if not seen:
         return Utilisation()
     rank = seen[0]
-    rate, replay = rank.rates.own.steps_per_s, rank.rates.replay
-    return utilisation(
-        flops_per_step=rank.flops,
-        steps_per_s=rate,
-        device_name=system.gpus[0].name if rank.device == "cuda" and system.gpus else "cpu",
-        dtype=rank.dtype,
-        peak_tflops=keep.peak_tflops,
-        samples_per_s=rank.samples_per_step and rank.samples_per_step * rate * rank.world_size,
-        reference=keep.reference,
-        own_rate=rate,
-        replay_rate=None if replay is None or replay_contradicts(rank) else replay.steps_per_s,
-        waits=max(0.0, rank.step.wait - rank.handover) / max(rank.step.total, 1e-9)
-        + rank.epochs.share,
-    )
+    replay = None if replay_contradicts(rank) else rank.rates.replay
+    free_rate = replay.steps_per_s if replay else None
+    return utilisation(rank, system, free_rate, keep.peak_tflops, keep.reference)
 
 
 def _exit_code(code: int | None, told: list[int]) -> int:

@@ -78,8 +78,8 @@ def rates(case: Case) -> str:
     """The measured rates, in a sentence."""
     measured = case.rank.rates
     text = f"The loop makes {amount(measured.own.steps_per_s)} steps/s as it is"
-    how = ("its first batches replayed", "the files in memory", "none of them there")
-    others = zip((measured.replay, measured.warm, measured.cold), how, strict=True)
+    how = ("its first batches replayed", "the files in memory")
+    others = zip((measured.replay, measured.warm), how, strict=True)
     return text + "".join(f", {amount(r.steps_per_s)} with {what}" for r, what in others if r) + "."
 
 

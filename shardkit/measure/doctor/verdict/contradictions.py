@@ -1,8 +1,7 @@
 """Measured rates that cannot all be true, since something else slowed some of them. Pure.
 
-Free loading is never slower than files in memory, these never slower than the loop as it is, and
-that never slower than with no file in memory. A rate that breaks this order by more than its blocks
-vary is used for nothing.
+Free loading is never slower than files in memory, and these never slower than the loop as it is. A
+rate that breaks this order by more than its blocks vary is used for nothing.
 """
 
 from __future__ import annotations
@@ -39,20 +38,15 @@ def replay_contradicts(rank: RankEvidence) -> str | None:
 
 
 def without_contradictions(rank: RankEvidence) -> tuple[RankEvidence, tuple[str, ...]]:
-    """Return the rank without unusable rates of reading again, and a sentence about each."""
-    rates, why = rank.rates, []
-    for name, how in (("warm", "the files in memory"), ("cold", "none of them there")):
-        again: Rate | None = getattr(rates, name)
-        order = (again, rates.own) if name == "warm" else (rates.own, again)
-        if again is not None and _breaks_order(*order):
-            kept = rank.rates
-            kept = replace(kept, warm=None) if name == "warm" else replace(kept, cold=None)
-            rank = replace(rank, rates=kept)
-            why.append(
-                f"{amount(again.steps_per_s)} steps/s with {how} is unusable: something else slowed"
-                f" that or the loop as it is, {amount(rates.own.steps_per_s)}."
-            )
-    return rank, tuple(why)
+    """Return the rank without an unusable rate of files in memory, and a sentence about it."""
+    own, warm = rank.rates.own, rank.rates.warm
+    if warm is None or not _breaks_order(warm, own):
+        return rank, ()
+    why = (
+        f"{amount(warm.steps_per_s)} steps/s with the files in memory is unusable: something else"
+        f" slowed that or the loop as it is, {amount(own.steps_per_s)}."
+    )
+    return replace(rank, rates=replace(rank.rates, warm=None)), (why,)
 
 
 def _breaks_order(faster: Rate | None, slower: Rate | None) -> bool:

@@ -79,8 +79,8 @@ def synchronising(case: Case) -> Suspect:
         because(case),
         f"Reading values off the device (.item() and its like) takes {case.share('sync'):.0%} of"
         " the loop's time.",
-        f"Keep values on the device, and read them every 100 steps{sync_place(case)}: until then,"
-        " add loss.detach() to a tensor.",
+        f"Keep values on the device, and read them every 100 steps{advice.at(case.rank, 'sync')}:"
+        " until then, add loss.detach() to a tensor.",
         predict.sooner(case.loop, seconds, how, likely),
     )
 
@@ -94,19 +94,10 @@ def on_gpu(case: Case, seconds: float, how: str) -> tuple[float, tuple[float, ..
     return gained, (0.0,), f"{how}, in {ms(gained)} of which the GPU is idle"
 
 
-def sync_place(case: Case) -> str:
-    """The line, as timed, or as the trace has it."""
-    found = advice.at(case.rank, "sync")
-    if not found and case.evidence.trace and case.evidence.trace.syncs:
-        line = case.evidence.trace.syncs[0]
-        return f" at {line.file}:{line.line} ({line.what})"
-    return found
-
-
 def copying(case: Case) -> Suspect:
     """Copies to the device that the step does not hide."""
     seconds, trace, rank = case.seconds("copy"), case.evidence.trace, case.rank
-    if trace and trace.has_gpu:
+    if trace:
         seconds = min(seconds, trace.copy_exposed * case.loop.step)
     how = f"copies to the device take {ms(seconds)} a step that nothing hides"
     whole = predict.sooner(case.loop, seconds, how)
@@ -143,7 +134,7 @@ def launching(cases: list[Case]) -> list[Suspect]:
 def launch_seconds(case: Case) -> float | None:
     """Of a step, in which operations are launched rather than done; None if they are large."""
     trace = case.evidence.trace
-    if trace and trace.has_gpu:
+    if trace:
         idle = idle_share(case) or 0.0
         is_short = 0 < trace.kernel_s < SHORT_KERNEL_S
         return idle * case.loop.step if is_short and idle >= GPU_IDLE else None
@@ -158,7 +149,7 @@ def launch_seconds(case: Case) -> float | None:
 
 
 def launch_bound(case: Case, seconds: float) -> Suspect:
-    ops = case.rank.num_ops or round(case.evidence.trace.ops_per_step if case.evidence.trace else 0)
+    ops = case.rank.num_ops or 0
     each = f"{1e6 * seconds / ops:.0f} µs each" if ops else "short ones"
     mode = ', mode="reduce-overhead"' if advice.is_cuda(case.rank) else ""
     left = tuple(1 - saved for saved in predict.LAUNCHES_SAVED)
@@ -177,7 +168,7 @@ def idle_share(case: Case) -> float | None:
     """Of the time, in which the GPU has nothing to do though the loop does not wait for batches,
     save or log; None if no GPU was seen."""
     trace, gpus = case.evidence.trace, case.evidence.system.gpus
-    if trace and trace.has_gpu:
+    if trace:
         idle = trace.gpu_idle
     elif gpus:
         idle = 1 - max(gpu.utilisation for gpu in gpus)
