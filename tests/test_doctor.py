@@ -20,7 +20,7 @@ from test_doctor_profile import speedscope, written
 
 from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import StepTimes
-from shardkit.measure.doctor.report.words import lines
+from shardkit.measure.doctor.report.text import lines
 from shardkit.measure.doctor.run import apply as apply_module
 from shardkit.measure.doctor.run import collect
 from shardkit.measure.doctor.run import examine as examine_module

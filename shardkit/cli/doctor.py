@@ -150,9 +150,8 @@ def _tell(line: str) -> None:
 
 
 def _examine(command: list[str], options: dict[str, Any]) -> int:
-    from shardkit.measure.doctor.report.data import to_json
     from shardkit.measure.doctor.report.page import write
-    from shardkit.measure.doctor.report.words import lines
+    from shardkit.measure.doctor.report.text import lines, to_json
     from shardkit.measure.doctor.run.apply import SIGNALLED, apply
     from shardkit.measure.doctor.run.examine import Keep, RunLimits, examine
     from shardkit.measure.doctor.run.status_line import REWRITTEN_S, SAME_S
