@@ -382,7 +382,7 @@ def test_a_change_is_made_and_measured(
     script = train(load_s=0.004, step_s=0.015, batches=400)
     before = watch([sys.executable, script], tmp_path, to_end=False).evidence
     change = Applicable(loader={"num_workers": 2, "persistent_workers": True})
-    said = Diagnosis("too few workers", "", (), "", Gain(2.0, 1.8, 2.2, ""), change)
+    said = Diagnosis("too few workers", "", "", Gain(2.0, 1.8, 2.2, ""), change)
     with open(tmp_path / "again", "wb") as out:
         searched = replace(change, others=({"num_workers": 1},))
         several = apply(before, replace(said, apply=searched), QUICK, RunLimits(), out)
@@ -480,7 +480,7 @@ def test_a_script_without_a_loop_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.exit_code == 0 and not found.evidence.failed
     said = diagnose(found.evidence)
     assert said.sentence.count("No process was seen that runs a loop") == 1
-    assert "The run was cut after 0.3" in said.because[-1]
+    assert "The run was cut after 0.3" in said.notes[-1]
 
 
 def test_an_epoch_is_as_long_as_the_loop_makes_it() -> None:

@@ -53,12 +53,6 @@ change:  Read the files into memory once, before training, or pack them: `shardk
 gain:    1.28 times the rate is predicted (1.00 to 1.65): 38.8 ms a step now, 30.2 ms then: measured
          with the files in memory, 33.1 steps/s
 applied: 1.29 times the rate was measured: from 413 to 533 samples/s (predicted 1.28)
-because: The loop makes 25.8 steps/s as it is, 38.8 with its first batches replayed, 33.1 with the
-         files in memory.
-         The loop waits for 46% of a step.
-         A batch takes 39.4 ms to make: reading 30.8 ms, transform 4.00 ms, collating 2.66 ms,
-         sending 1.95 ms; 9.31 ms of it on a core.
-         2.0 of 2 cores are busy, 0.4 with this script.
 
 a step: 36.2 ms, 25.8 steps/s, 413 samples/s
   wait for the batch      16.6 ms  46 %  ##############
@@ -105,7 +99,7 @@ costly lines of code
 run: watched for 25.7 s; stopped by the doctor, which had seen enough; Python 3.11.7, torch
      2.13.0+cpu"""
 
-SAID = Diagnosis("decoding", "Batches come late.", ("because",), "pack", Gain(2, 1, 3, "how"))
+SAID = Diagnosis("decoding", "Batches come late.", "pack", Gain(2, 1, 3, "how"))
 
 PHASES: tuple[Phase, ...] = ("own", "replay", "warm")
 
@@ -253,7 +247,7 @@ def hostile(evil: str) -> tuple[Evidence, Diagnosis]:
     gpu = replace(GPU, name=evil, throttle={evil: 0.5})
     seen = evidence(one, replace(one, rank=1), gpus=(gpu,), notes=(evil,))
     names = dict.fromkeys(("folder", "ended", "python", "torch"), evil)
-    said = replace(SAID, sentence=evil, because=(evil,), change=evil, then=(evil,))
+    said = replace(SAID, sentence=evil, change=evil, notes=(evil,))
     return replace(seen, command=(evil,), **names), said
 
 

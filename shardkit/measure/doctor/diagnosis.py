@@ -64,20 +64,26 @@ class Diagnosis:
 
     Attributes:
         sentence: the verdict, in one sentence with its figures. rank: the slow one's, if one is.
-        because: the evidence that decided, a sentence each.
         change: the one to make first, concrete: a command line, settings, or a line of code.
-        gain: None where none can be predicted. apply: None where the change needs an edit.
-        then: other changes worth trying afterwards.
+        gain: None where none can be predicted. removal: if the whole cause were gone, where the
+            change does not do that. apply: None where the change needs an edit.
+        notes: what was not used for the verdict, and why, a sentence each.
     """
 
     cause: Cause
     sentence: str
-    because: tuple[str, ...]
     change: str
     gain: Gain | None = None
     apply: Applicable | None = None
     rank: int | None = None
-    then: tuple[str, ...] = ()
+    removal: Gain | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worth(self) -> float:
+        """The factor of the rate if the whole cause were gone; 1 if that is unknown."""
+        gain = self.removal or self.gain
+        return gain.factor if gain else 1.0
 
 
 @dataclass(frozen=True)

@@ -141,12 +141,7 @@ def _verdict(said: Diagnosis, done: Applied | None) -> list[tuple[str, ...]]:
         found.append(("gain", gain_in_words(said.gain)))
     if done is not None:
         found.append(("applied", applied_in_words(done)))
-    return [*found, *_listed("because", said.because)]
-
-
-def _listed(head: str, texts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return texts of which the first has the name."""
-    return [(head if not number else "", one) for number, one in enumerate(texts)]
+    return [*found]
 
 
 def gain_in_words(gain: Gain) -> str:
@@ -171,8 +166,9 @@ def _notes(seen: Evidence, said: Diagnosis) -> list[tuple[str, ...]]:
     ended = "" if seen.ended == "exit code 0" else f"; {seen.ended}"
     run = f"watched for {amount(seen.seconds)} s{ended}"
     versions = f"Python {name(seen.python)}, torch {name(seen.torch)}"
-    notes = [*_listed("then", said.then), *_listed("note", seen.notes)]
-    return [*notes, ("run", f"{run}; {versions}")]
+    notes = (*said.notes, *seen.notes)
+    named = [("note" if not number else "", one) for number, one in enumerate(notes)]
+    return [*named, ("run", f"{run}; {versions}")]
 
 
 # --- the loop -----------------------------------------------------------------------------

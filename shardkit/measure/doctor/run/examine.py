@@ -31,7 +31,7 @@ from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, read_speeds
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
 from shardkit.measure.doctor.trace import read_trace, trace_facts
 from shardkit.measure.doctor.utilisation import utilisation
-from shardkit.measure.doctor.verdict.contradictions import replay_contradicts
+from shardkit.measure.doctor.verdict.diagnose import replay_contradicts
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
