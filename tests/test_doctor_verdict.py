@@ -432,8 +432,7 @@ def test_a_change_can_be_copied(cause: Cause, words: str) -> None:
 
 def test_what_can_be_applied() -> None:
     found = diagnose(SICK["too few workers"])
-    several = [{"num_workers": number, "persistent_workers": True} for number in (2, 1, 4)]
-    assert found.apply == Applicable(loader=several[0], others=tuple(several[1:]))
+    assert found.apply == Applicable(loader={"num_workers": 2, "persistent_workers": True})
     assert "The loop's own process" in found.sentence and "1.8 of 4 cores" in found.sentence
     found = diagnose(SICK["epoch starts"])
     assert found.apply == Applicable(loader={"persistent_workers": True})

@@ -117,12 +117,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             "type": type(self.loader).__name__,
             "dataset": type(getattr(self.loader, "dataset", self.loader)).__name__,
             "batch_size": getattr(self.loader, "batch_size", None),
-            "num_batches": None,
             "num_workers": getattr(self.loader, "num_workers", 0) or 0,
-            "worker_type": "none",
-            "prefetch_factor": None,
-            "pin_memory": False,
-            "persistent_workers": False,
             "is_iterable": True,
         }
         loop = watching.loop(("by hand", self._line), facts, 0, can_reread=False)

@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -60,35 +60,21 @@ def users_line(frame: FrameType) -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+@dataclass(slots=True, eq=False)
 class OpenStep:
     """A step that is going on: its parts, in seconds, and the lines that took them."""
 
-    __slots__ = (
-        "began",
-        "first",
-        "handed",
-        "last",
-        "lines",
-        "loop",
-        "now",
-        "owner",
-        "parts",
-        "process_cpu",
-        "wait",
-    )
-
-    def __init__(self, loop: WatchedLoop, now: Now, wait: Spent, first: float | None) -> None:
-        self.loop, self.now, self.wait, self.first = loop, now, wait, first
-        self.began, self.handed, self.process_cpu = Spent(), 0.0, 0.0
-        self.owner: object = None
-        self.parts: dict[str, float] = {}
-        self.lines: dict[tuple[str, str, int], list[float]] = {}
-        self.last: tuple[str, float] | None = None
-
-    def begin(self, now: Spent) -> None:
-        """The loop has the batch."""
-        self.began, self.handed = now, now.wall
-        self.process_cpu = time.process_time()
+    loop: WatchedLoop
+    now: Now
+    wait: Spent
+    first: float | None
+    owner: object
+    began: Spent
+    """When the loop had the batch."""
+    process_cpu: float = field(default_factory=time.process_time)
+    parts: dict[str, float] = field(default_factory=dict)
+    lines: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
+    last: tuple[str, float] | None = None
 
     def add(self, kind: str, start: float, end: float, frame: Any = None) -> None:
         """A timed call; with the line that made it, if a frame is given."""
@@ -258,16 +244,13 @@ class WatchedLoop:
         if starting is not None:  # with loading free, no iterator would have to be made
             first = starting + wait.wall
             wait = wait._replace(wall=wait.wall if now.kind == REPLAY else first)
-        step = OpenStep(self, now, wait, first)
-        step.owner = owner
-        step.begin(after)
-        watch.step = step
+        watch.step = OpenStep(self, now, wait, first, owner, after)
         return item
 
     def _is_beside(self, step: OpenStep, began: float) -> bool:
         """Whether the step is of a training loop that runs over this loader, too, as with zip(): an
         iteration that began within the step is a loop of its own, as for validation."""
-        return step.loop is not self and step.loop._session is not None and began < step.handed
+        return step.loop is not self and step.loop._session is not None and began < step.began.wall
 
     def _make_beside(self, step: OpenStep, make: Callable[[], Any]) -> Any:
         self._watch.depth += 1
@@ -295,7 +278,7 @@ class WatchedLoop:
             "step",
             loop=self._number,
             epoch=self._epoch,
-            t=step.handed,
+            t=step.began.wall,
             phase=TRACE if has_tools else OWN if step.now.kind == TRACE else step.now.kind,
             counts=step.now.counts,
             block=step.now.block,

@@ -36,12 +36,11 @@ class Applicable:
     """A change that needs no edit of the script: what ``--apply`` sets for one more run.
 
     Attributes:
-        loader: arguments of DataLoader that replace the script's own. others: that may be better.
+        loader: arguments of DataLoader that replace the script's own.
         warm: whether the files are read into memory before.
     """
 
     loader: Arguments = field(default_factory=dict)
-    others: tuple[Arguments, ...] = ()
     warm: bool = False
 
 
@@ -89,17 +88,12 @@ class Diagnosis:
 @dataclass(frozen=True)
 class Applied:
     """What ``--apply`` measured: samples or steps a second, ``what``, before and after.
-
-    Attributes:
-        predicted: the factor. tried: where several settings were, each in words, and its rate, the
-            proposed ones first; ``after`` is the best one's.
-    """
+    ``predicted``: the factor."""
 
     what: str
     before: float
     after: float
     predicted: float | None
-    tried: tuple[tuple[str, float], ...] = ()
 
     @property
     def factor(self) -> float:

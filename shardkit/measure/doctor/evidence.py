@@ -53,13 +53,13 @@ class LoaderFacts:
     kind: str
     dataset: str
     batch_size: int | None
-    num_batches: int | None
-    num_workers: int
-    worker_type: str
-    prefetch_factor: int | None
-    pin_memory: bool
-    persistent_workers: bool
-    is_iterable: bool
+    num_batches: int | None = None
+    num_workers: int = 0
+    worker_type: str = "none"
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    is_iterable: bool = False
     settings: str = ""
     work: dict[str, Any] = field(default_factory=dict)
     made_at: str = ""

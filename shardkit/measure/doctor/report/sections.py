@@ -156,10 +156,8 @@ def applied_in_words(done: Applied) -> str:
     predicted = "no prediction" if done.predicted is None else f"predicted {times(done.predicted)}"
     change = f"from {amount(done.before)} to {amount(done.after)} {done.what}"
     factor = "" if done.before == 0 else f"{times(done.factor)} times the rate was measured: "
-    tried = [f"{amount(rate)} with {settings}" for settings, rate in done.tried]
-    best = f"; tried: {'; '.join(tried)}" if tried else ""
     warning = ". Do not make this change: it is slower." if done.after < done.before else ""
-    return f"{factor}{change} ({predicted}){best}{warning}"
+    return f"{factor}{change} ({predicted}){warning}"
 
 
 def _notes(seen: Evidence, said: Diagnosis) -> list[tuple[str, ...]]:

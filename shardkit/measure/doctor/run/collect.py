@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, get_args
+from typing import Any
 
 from shardkit.measure.doctor.evidence import (
     CodeLine,
@@ -133,15 +133,16 @@ def _held(trainer: Process, found: Sequence[Process]) -> list[str]:
 def _rank(process: Process, fetches: list[Event], held: list[str], host: str) -> RankEvidence:
     loop = main_loop(process)
     facts = next(event for event in process.of("loop") if event["loop"] == loop)
+    loader = _loader(facts)
     every = main_steps(process)
-    _mark_starts(every, facts)
+    _mark_starts(every, loader)
     steps = [s for s in every[FIRST_STEPS:] if s["phase"] != TRACE]
     counted = _counted(every)
     own = [s for s in counted if s["phase"] == OWN] or counted
     flagging = [*process.of("counted"), *process.of("session over")]
     flags = {flag for event in flagging for flag in event["flags"]}
     times = _step_times(own, steps, facts["world"] > 1)
-    epochs = _epochs(process, loop, facts, times)
+    epochs = _epochs(process, loop, loader.num_batches, times)
     counts = process.of("counted")[:1]
     return RankEvidence(
         rank=facts["rank"],
@@ -149,9 +150,9 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         host=host,
         pid=process.pid,
         device="cuda" if "cuda" in flags else "cpu",
-        loader=_loader(facts),
+        loader=loader,
         step=times,
-        worker=_worker(fetches, own, facts["num_workers"]),
+        worker=_worker(fetches, own, loader.num_workers),
         rates=_rates(counted, times, epochs, len(steps)),
         epochs=epochs,
         files=_files(fetches, held),
@@ -160,19 +161,17 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         flops=counts[0]["flops"] if counts else None,
         dtype=(counts[0]["dtype"] or None) if counts else None,
         flags=frozenset(flags),
-        samples_per_step=_samples(facts, fetches),
+        samples_per_step=_samples(loader, fetches),
         picture_side=_picture_side(process.of("session")),
-        handover=_handover(own) if facts["num_workers"] else 0.0,
+        handover=_handover(own) if loader.num_workers else 0.0,
         cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
         timeline=_timeline(every),
     )
 
 
 def _loader(facts: Event) -> LoaderFacts:
-    names = ("dataset", "batch_size", "num_batches", "num_workers", "worker_type")
-    more = ("prefetch_factor", "pin_memory", "persistent_workers", "is_iterable")
-    ours = ("settings", "work", "made_at")
-    found = {name: facts[name] for name in (*names, *more, *ours) if name in facts}
+    known = {one.name for one in fields(LoaderFacts)}
+    found = {name: value for name, value in facts.items() if name in known}
     return LoaderFacts(kind=facts["type"], **found)
 
 
@@ -240,10 +239,10 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
 # --- epochs -------------------------------------------------------------------------------
 
 
-def _mark_starts(steps: list[Event], facts: Event) -> None:
+def _mark_starts(steps: list[Event], loader: LoaderFacts) -> None:
     """Mark the steps that an epoch starts with: until every worker has made all the batches that it
     makes ahead, batches come late. Short epochs have no others: then only the first is marked."""
-    ramp = 1 + facts["num_workers"] * (facts["prefetch_factor"] or 0)
+    ramp = 1 + loader.num_workers * (loader.prefetch_factor or 0)
     epochs: dict[int, list[Event]] = defaultdict(list)
     for step in steps:
         epochs[step["epoch"]].append(step)
@@ -261,7 +260,7 @@ def _gap(epochs: Epochs, times: StepTimes) -> float:
     return times.total * epochs.share / max(1 - epochs.share, 1e-9)
 
 
-def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epochs:
+def _epochs(process: Process, loop: int, num_batches: int | None, times: StepTimes) -> Epochs:
     """What the starts of epochs cost; the first epoch of all has imports in it."""
     steps = main_steps(process)
     starts: dict[int, list[Event]] = defaultdict(list)
@@ -270,7 +269,7 @@ def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epoc
             starts[step["epoch"]].append(step)
     whole = [start for start in starts.values() if start[0]["first"] is not None]
     ends = [e for e in process.of("epoch end") if e["loop"] == loop]
-    length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
+    length = num_batches or (len(steps) / len(ends) if ends else None)
     if earlier := [*Counter(step["epoch"] for step in steps).values()][:-1]:
         length = median(earlier)  # a loop may break off
     firsts = [step["first"] for step in steps if step["first"] is not None]
@@ -294,19 +293,10 @@ def _lost(start: list[Event], usual: float) -> float:
 def _timeline(steps: list[Event]) -> tuple[tuple[float, Phase, float, float], ...]:
     start = steps[0]["t"] - steps[0]["wait"][0]
     return tuple(
-        (
-            s["t"] - s["wait"][0] - start,
-            _phase(s["phase"]),
-            s["wait"][0],
-            s["wait"][0] + s["busy"][0],
-        )
+        (s["t"] - s["wait"][0] - start, s["phase"], s["wait"][0], s["wait"][0] + s["busy"][0])
         for s in steps[:MOST_POINTS]
         if s["phase"] != TRACE
     )
-
-
-def _phase(name: str) -> Phase:
-    return next((known for known in get_args(Phase) if known == name), "own")
 
 
 def _lines(steps: list[Event]) -> tuple[CodeLine, ...]:
@@ -410,9 +400,9 @@ def _size(path: str) -> int | None:
         return None
 
 
-def _samples(facts: Event, fetches: list[Event]) -> int | None:
-    if facts["batch_size"]:
-        return int(facts["batch_size"])
+def _samples(loader: LoaderFacts, fetches: list[Event]) -> int | None:
+    if loader.batch_size:
+        return loader.batch_size
     sizes = [fetch["size"] for fetch in fetches if fetch["size"]]
     return round(fmean(sizes)) if sizes else None
 

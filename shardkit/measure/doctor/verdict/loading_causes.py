@@ -187,15 +187,10 @@ def more_workers(case: Case) -> int:
 
 
 def applicable_workers(case: Case, num: int) -> Applicable | None:
-    """Return so many workers, and others that may be better: the formula knows nothing of queues.
-    None where each would read all."""
-    found = advice.applicable(case.rank, **advice.worker_arguments(case.rank, num))
-    if case.rank.loader.is_iterable or found is None:
+    """Return so many workers; None where each would read all."""
+    if case.rank.loader.is_iterable:
         return None
-    most = max(num, math.ceil(2 * case.loop.cores))
-    others = {max(-(-num // 2), case.loop.workers + 1), min(2 * num, most)} - {num}
-    tries = [advice.worker_arguments(case.rank, other) for other in sorted(others)]
-    return replace(found, others=tuple(tries))
+    return advice.applicable(case.rank, **advice.worker_arguments(case.rank, num))
 
 
 def workers_change(case: Case, num: int) -> str:
