@@ -18,7 +18,7 @@ from conftest import Run, write
 from jobs import torchrun
 from test_doctor_profile import speedscope
 
-from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
+from shardkit.measure.doctor.diagnosis import Arguments, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import StepTimes
 from shardkit.measure.doctor.report.text import lines
 from shardkit.measure.doctor.run import collect
@@ -291,7 +291,7 @@ def test_a_report_of_all_kinds(
 def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Path) -> None:
     script = train(load_s=0.004, step_s=0.015, batches=400)
     before = watch([sys.executable, script], tmp_path, to_end=False).evidence
-    change = Applicable(loader={"num_workers": 2, "persistent_workers": True})
+    change: Arguments = {"num_workers": 2, "persistent_workers": True}
     said = Diagnosis("too few workers", "", "", Gain(2.0, 1.8, 2.2, ""), change)
     with open(tmp_path / "again", "wb") as out:
         done = apply(before, said, QUICK, RunLimits(), out)

@@ -14,7 +14,7 @@ from doctor_evidence import GPU, GPU_TRACE, TEXTS, evidence, rank, rate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.measure.doctor.diagnosis import Applicable, Cause, Diagnosis
+from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
 from shardkit.measure.doctor.evidence import (
     CodeLine,
     Epochs,
@@ -382,7 +382,7 @@ def test_short_kernels_on_an_idle_gpu_are_launching() -> None:
 
 def test_pinned_memory_is_advised_where_it_is_not_there_yet() -> None:
     found = diagnose(SICK["copying"])
-    assert found.apply == Applicable(loader={"pin_memory": True})
+    assert found.apply == {"pin_memory": True}
     assert found.gain and found.gain.factor == pytest.approx(0.1 / (0.1 - 0.04 * 0.6))
     found = on_gpu(None, copy=0.04, pin_memory=True)
     assert found.apply is None and "non_blocking=True" in found.change
@@ -432,14 +432,14 @@ def test_a_change_can_be_copied(cause: Cause, words: str) -> None:
 
 def test_what_can_be_applied() -> None:
     found = diagnose(SICK["too few workers"])
-    assert found.apply == Applicable(loader={"num_workers": 2, "persistent_workers": True})
+    assert found.apply == {"num_workers": 2, "persistent_workers": True}
     assert "The loop's own process" in found.sentence and "1.8 of 4 cores" in found.sentence
     found = diagnose(SICK["epoch starts"])
-    assert found.apply == Applicable(loader={"persistent_workers": True})
+    assert found.apply == {"persistent_workers": True}
     found = diagnose(SICK["storage"])
-    assert found.apply == Applicable(warm=True) and "shardkit pack" in found.change
+    assert found.change.startswith("Read the files into memory once") and not found.apply
     found = diagnose(evidence(SICK["storage"].ranks[0], memory_available=10**8))
-    assert found.apply is None and found.change.startswith("Pack the files")
+    assert found.change.startswith("Pack the files")
 
 
 def test_an_iterable_dataset_is_not_given_workers_without_a_word() -> None:
@@ -488,7 +488,7 @@ def test_what_is_packed_already_is_not_packed_again(cause: Cause, advice: str) -
     found = diagnose(replace(SICK[cause], ranks=(ours,)))
     assert found.cause == cause and advice in found.change
     assert "shardkit pack /" not in found.change
-    assert found.apply is None or found.apply.warm
+    assert found.apply is None
 
 
 # --- any evidence ---------------------------------------------------------------------------

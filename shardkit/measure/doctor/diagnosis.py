@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Cause = Literal[
@@ -28,20 +28,7 @@ Cause = Literal[
 ]
 
 Arguments = dict[str, int | bool | None]
-"""Of torch's DataLoader."""
-
-
-@dataclass(frozen=True)
-class Applicable:
-    """A change that needs no edit of the script: what ``--apply`` sets for one more run.
-
-    Attributes:
-        loader: arguments of DataLoader that replace the script's own.
-        warm: whether the files are read into memory before.
-    """
-
-    loader: Arguments = field(default_factory=dict)
-    warm: bool = False
+"""Arguments of torch's DataLoader."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +52,9 @@ class Diagnosis:
         sentence: the verdict, in one sentence with its figures. rank: the slow one's, if one is.
         change: the one to make first, concrete: a command line, settings, or a line of code.
         gain: None where none can be predicted. removal: if the whole cause were gone, where the
-            change does not do that. apply: None where the change needs an edit.
+            change does not do that.
+        apply: arguments of DataLoader in place of the script's own, for ``--apply``; None where
+            the change needs an edit.
         notes: what was not used for the verdict, and why, a sentence each.
     """
 
@@ -73,7 +62,7 @@ class Diagnosis:
     sentence: str
     change: str
     gain: Gain | None = None
-    apply: Applicable | None = None
+    apply: Arguments | None = None
     rank: int | None = None
     removal: Gain | None = None
     notes: tuple[str, ...] = ()

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import IO
 
 from shardkit.errors import DataError
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
 from shardkit.measure.doctor.run.examine import RunLimits, examine
-from shardkit.system.resources import allowance
 from shardkit.watching.schedule import Plan
-
-CHUNK_BYTES = 1 << 20
 
 SIGNALLED = 128
 """Larger exit codes are a signal's: whoever sent it wants no further run either."""
@@ -38,8 +33,6 @@ def apply(
     if change is None or not evidence.ranks:
         return None
     before = evidence.ranks[0]
-    if change.warm and before.files is not None:
-        read_into_memory(Path(before.files.folder))
     changed = replace(
         plan,
         rounds=1,
@@ -48,7 +41,7 @@ def apply(
         counts=False,
         traces="no",
         dataset=before.loader.dataset,
-        loader=dict(change.loader),
+        loader=change,
     )
     found = examine(evidence.command, changed, limits, out)
     seen = found.evidence
@@ -66,16 +59,3 @@ def apply(
 def _rate(ranks: Sequence[RankEvidence]) -> float:
     """Return steps a second of the run: its slowest rank's, since they keep step."""
     return min(one.rates.own.steps_per_s for one in ranks)
-
-
-def read_into_memory(folder: Path) -> None:
-    """Read all files of a folder, as far as they fit in half of the memory that is free."""
-    left = allowance().memory_bytes // 2
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                with open(os.path.join(place, name), "rb", buffering=0) as file:
-                    while left >= 0 and (chunk := file.read(CHUNK_BYTES)):
-                        left -= len(chunk)
-            except OSError:  # what cannot be read is the script's to complain of
-                continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from shardkit.measure.doctor.diagnosis import Applicable, Arguments
+from shardkit.measure.doctor.diagnosis import Arguments
 from shardkit.measure.doctor.evidence import CodeLine, Evidence, RankEvidence
 from shardkit.measure.doctor.verdict.thresholds import FREE_MEMORY, LOW_MFU, OPTIMIZER, THERMAL
 
@@ -151,9 +151,9 @@ def worker_arguments(rank: RankEvidence, workers: int) -> Arguments:
     return arguments
 
 
-def applicable(rank: RankEvidence, **arguments: int | bool | None) -> Applicable | None:
+def applicable(rank: RankEvidence, arguments: Arguments) -> Arguments | None:
     """Return arguments that ``--apply`` can set: only of torch's own loader."""
-    return Applicable(loader=arguments) if rank.loader.kind == "DataLoader" else None
+    return arguments if rank.loader.kind == "DataLoader" else None
 
 
 def where_made(rank: RankEvidence) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from shardkit.measure.doctor.diagnosis import Applicable, Diagnosis, Gain
+from shardkit.measure.doctor.diagnosis import Arguments, Diagnosis, Gain
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict import thresholds as at
 from shardkit.measure.doctor.verdict.case import Case
@@ -47,7 +47,7 @@ def epoch_starts(case: Case) -> Diagnosis | None:
         return iterator_per_step(case)
     if loop.gap <= loop.steady - loop.free or loader.num_workers == 0:
         return None
-    apply = advice.applicable(case.rank, persistent_workers=True)
+    apply = advice.applicable(case.rank, {"persistent_workers": True})
     gain = predict.persistent(loop, epochs.first_batch_s)
     change = (
         "Keep the workers alive between epochs: DataLoader(..., persistent_workers=True)"
@@ -122,14 +122,12 @@ def slow_files(case: Case) -> Diagnosis:
             applicable_workers(case, num) if num else None,
             removal=gain,
         )
-    change, is_warm = storage_change(case, measured is not None)
     return Diagnosis(
         "storage",
         f"Batches come too late, and reading files takes {share:.0%} of making one with"
         f" {case.workers}.",
-        change,
+        storage_change(case, measured is not None),
         measured or gain,
-        Applicable(warm=True) if is_warm else None,
         removal=max(gain, measured or gain, key=lambda one: one.factor),
     )
 
@@ -143,19 +141,18 @@ def measured_in_memory(case: Case) -> Gain | None:
     return gain if saves_most(case, gain) else None
 
 
-def storage_change(case: Case, helps_in_memory: bool) -> tuple[str, bool]:
-    """Return what to do, and whether reading the files into memory does it for one run."""
+def storage_change(case: Case, helps_in_memory: bool) -> str:
     rank, is_ours = case.rank, advice.is_ours(case.rank)
-    is_unknown = rank.rates.warm is None
-    is_warm = (helps_in_memory or is_unknown) and advice.fits_memory(case.evidence, rank)
+    is_warm = helps_in_memory or rank.rates.warm is None
     warm = "Read the files into memory once, before training, or "
+    fits = is_warm and advice.fits_memory(case.evidence, rank)
     if rank.files is not None and rank.files.held_bytes is not None and not is_ours:
         change = advice.faster_files(rank)
-        return (f"{warm}{change}." if is_warm else f"{advice.upper(change)}."), is_warm
+        return f"{warm}{change}." if fits else f"{advice.upper(change)}."
     change = advice.fast_storage(rank) if is_ours else advice.pack_files(rank)
-    if is_warm:
-        return f"{warm}pack them: {change}.", True
-    return f"Pack the files, so that reading is one long read: {change}.", False
+    if fits:
+        return f"{warm}pack them: {change}."
+    return f"Pack the files, so that reading is one long read: {change}."
 
 
 def too_few_workers(case: Case) -> Diagnosis | None:
@@ -186,11 +183,11 @@ def more_workers(case: Case) -> int:
     return num if predict.with_workers(loop, num).factor >= at.FLOOR else 0
 
 
-def applicable_workers(case: Case, num: int) -> Applicable | None:
+def applicable_workers(case: Case, num: int) -> Arguments | None:
     """Return so many workers; None where each would read all."""
     if case.rank.loader.is_iterable:
         return None
-    return advice.applicable(case.rank, **advice.worker_arguments(case.rank, num))
+    return advice.applicable(case.rank, advice.worker_arguments(case.rank, num))
 
 
 def workers_change(case: Case, num: int) -> str:

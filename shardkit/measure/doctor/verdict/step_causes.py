@@ -95,7 +95,7 @@ def copying(case: Case) -> Diagnosis:
             " loader: shardkit.CudaPrefetcher(loader) copies while the step runs."
         )
     else:
-        apply = advice.applicable(rank, pin_memory=True)
+        apply = advice.applicable(rank, {"pin_memory": True})
         change = (
             f"Copy from pinned memory: DataLoader(..., pin_memory=True){advice.where_made(rank)},"
             " and .to(device, non_blocking=True)."
