@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardkit.measure.doctor.diagnosis import Gain
-from shardkit.measure.doctor.evidence import Epochs, KernelTrial, Rates, StepTimes, WorkerTimes
+from shardkit.measure.doctor.evidence import Epochs, Rates, StepTimes, WorkerTimes
 from shardkit.measure.doctor.verdict import predict
 from shardkit.measure.doctor.verdict.predict import Loop
 
@@ -198,7 +198,7 @@ def of_loading(loop: Loop) -> list[Gain]:
     return [
         *(predict.without(loop, part) for part in predict.PARTS),
         predict.by_kernel(loop, PICTURES, None, 0.0),
-        predict.by_kernel(loop, PICTURES, KernelTrial(1e-3, 64, 224), 1.0),
+        predict.by_kernel(loop, PICTURES, 1e-3, 1.0),
         predict.resized(loop),
         *(predict.with_workers(loop, workers) for workers in (1, 2, 8, 64)),
         predict.with_cores(loop, 128),
@@ -378,7 +378,7 @@ def test_the_kernel_replaces_no_transform_of_ones_own() -> None:
 def test_a_kernel_that_was_tried_takes_what_it_took() -> None:
     """4 workers make a batch of 64 in 0.4 s; the kernel makes its crops in 64 ms."""
     loop = loop_of(0.1, 0.01, decoding=0.3, collating=0.06, sending=0.04, num_workers=4)
-    gain = predict.by_kernel(loop, PICTURES, KernelTrial(1e-3, 64, 224), 0.0)
+    gain = predict.by_kernel(loop, PICTURES, 1e-3, 0.0)
     assert gain.factor == pytest.approx(0.4 / 0.064)
     assert gain.low < gain.factor / 1.3 and gain.high > gain.factor / 0.9
 
@@ -387,7 +387,7 @@ def test_an_epoch_of_the_kernels_begins_with_making_a_batch() -> None:
     """Nothing is started anew: of half a second that it took, a tenth is left."""
     parts = {"decoding": 0.2, "num_workers": 4}
     loop = loop_of(0.1, 0.05, epochs=Epochs(0.5, 0.5, 10), **parts)
-    gain = predict.by_kernel(loop, PICTURES, KernelTrial(0.05 / 64, 64, 224), 0.5)
+    gain = predict.by_kernel(loop, PICTURES, 0.05 / 64, 0.5)
     assert gain.factor == pytest.approx(0.1 / (0.05 + 0.05 * 0.1))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -128,16 +127,10 @@ def test_a_dataset_of_ours(tmp_path: Path) -> None:
 def test_tars_of_others(tmp_path: Path) -> None:
     for number in range(3):
         with tarfile.open(tmp_path / f"x-{number}.tar", "w") as tar:
-            for key in range(4):
-                for ending, size in ((".JPG", 700), (".seg.png", 200), (".cls", 100)):
-                    member = tarfile.TarInfo(f"a/{key}{ending}")
-                    member.size = size
-                    tar.addfile(member, io.BytesIO(bytes(size)))
+            tar.addfile(tarfile.TarInfo("a.jpg"))
     found = find(tmp_path)
-    assert (found.kind, found.num_shards, found.value_bytes) == ("tars", 3, 1000)
-    assert found.has_images and find(tmp_path / "x-1.tar").num_shards == 1
-    write(tmp_path / "bad" / "a.tar", b"no tar at all")
-    assert find(tmp_path / "bad").value_bytes == 0
+    assert (found.kind, found.num_shards, found.has_images) == ("tars", 3, True)
+    assert find(tmp_path / "x-1.tar").num_shards == 1
 
 
 def test_plain_files(tmp_path: Path) -> None:

@@ -270,16 +270,6 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
-class KernelTrial:
-    """Some of the script's pictures, decoded and cropped by shardkit's kernel after the run:
-    seconds of a core for each, while all cores do that; of how many; crops of how many pixels."""
-
-    seconds: float
-    num_pictures: int
-    side: int
-
-
-@dataclass(frozen=True)
 class Utilisation:
     """How much of the device's peak the model's arithmetic uses.
 
@@ -307,6 +297,8 @@ class Evidence:
         cut_s: after so many seconds it was ended before enough was seen (``--seconds``).
         failed: it ended with an error, by itself. short_loop: steps seen of a loop that was too
             short to be timed. lines: costly ones, if no loop was timed.
+        crop_s: seconds of a core in which shardkit's kernel, tried after the run, decodes and
+            crops one of the script's pictures.
         notes: what could not be seen, and why, a sentence each.
     """
 
@@ -319,7 +311,7 @@ class Evidence:
     ranks: tuple[RankEvidence, ...]
     system: SystemEvidence
     trace: TraceFacts | None = None
-    kernel: KernelTrial | None = None
+    crop_s: float | None = None
     utilisation: Utilisation = field(default_factory=Utilisation)
     notes: tuple[str, ...] = ()
     cut_s: float | None = None

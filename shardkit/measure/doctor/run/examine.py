@@ -24,7 +24,7 @@ from shardkit.measure.doctor.evidence import (
 )
 from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.run import collect
-from shardkit.measure.doctor.run.kernel_trial import kernel_trial
+from shardkit.measure.doctor.run.kernel_trial import crop_seconds
 from shardkit.measure.doctor.run.profile import hot_lines, read_speedscope, take_profile
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
@@ -152,7 +152,7 @@ def examine(
         ranks=seen,
         system=system,
         trace=trace,
-        kernel=kernel_trial(seen[0]) if decodes else None,
+        crop_s=crop_seconds(seen[0]) if decodes else None,
         utilisation=_utilisation(seen, system, keep) if seen else Utilisation(),
         notes=tuple(dict.fromkeys(notes)),
         cut_s=limits.seconds if over == LATE else None,

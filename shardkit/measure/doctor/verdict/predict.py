@@ -27,7 +27,6 @@ from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.evidence import (
     Evidence,
     FilesRead,
-    KernelTrial,
     RankEvidence,
     Rate,
     StepTimes,
@@ -366,9 +365,7 @@ def without(loop: Loop, *parts: str) -> Gain:
     return after(loop, [work], loop.workers, taking)
 
 
-def by_kernel(
-    loop: Loop, files: FilesRead | None, trial: KernelTrial | None, begins: float
-) -> Gain:
+def by_kernel(loop: Loop, files: FilesRead | None, crop_s: float | None, begins: float) -> Gain:
     """If shardkit's Loader made the crops by its kernel, from packed pictures.
 
     Of the transform, as much goes as is usual beside decoding: one that takes longer than decoding
@@ -377,13 +374,19 @@ def by_kernel(
     started anew for an epoch, which so begins with making a batch.
 
     Args:
-        begins: seconds that an epoch's first batch takes now.
+        crop_s: seconds of a core that a crop took when that was tried. begins: seconds that an
+            epoch's first batch takes now.
     """
     work = loop.work
     usual = min(1.0, work.decoding / work.transform) if work.transform > 0 else 0.0
     gone = {"transform": 1 - usual, "collating": 0.0, "sending": 0.0}
-    shares = zip(decoding_left(work, files, trial), STILL_READ, strict=True)
-    works = [lighter(work, {**gone, "decoding": left, "reading": read}) for left, read in shares]
+    left: Sequence[float] = BY_KERNEL
+    if files is not None and crop_s is not None and work.decoding > 0:
+        jpegs = sum(num for ending, num in files.endings.items() if ending in JPEGS)
+        crops = files.per_batch * jpegs / max(1, sum(files.endings.values()))
+        left = [times * crop_s * crops / work.decoding for times in TRIED]
+    shares = zip(left, STILL_READ, strict=True)
+    works = [lighter(work, {**gone, "decoding": one, "reading": read}) for one, read in shares]
     gaps = [loop.gap * still_begins(one, begins) for one in works]
     return after(loop, works, max(loop.workers, math.ceil(loop.cores)), 0.0, gaps)
 
@@ -391,17 +394,6 @@ def by_kernel(
 def still_begins(work: WorkerTimes, first_batch_s: float) -> float:
     """What is left of an epoch's beginning where nothing is started anew: making a batch."""
     return min(1.0, made_in(work) / first_batch_s) if first_batch_s > 0 else 1.0
-
-
-def decoding_left(
-    work: WorkerTimes, files: FilesRead | None, trial: KernelTrial | None
-) -> list[float]:
-    """Return what is left of decoding, if the kernel does it: at least, likely, at most."""
-    if files is None or trial is None or work.decoding <= 0:
-        return [*BY_KERNEL]
-    is_picture = [num for ending, num in files.endings.items() if ending in JPEGS]
-    pictures = files.per_batch * sum(is_picture) / max(1, sum(files.endings.values()))
-    return [times * trial.seconds * pictures / work.decoding for times in TRIED]
 
 
 def resized(loop: Loop) -> Gain:
