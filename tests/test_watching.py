@@ -125,7 +125,7 @@ def test_where_a_threads_time_went() -> None:
 
 
 def test_regions_do_not_overlap() -> None:
-    account = Account(Spent())
+    account = Account()
     account.enter("dataset", Spent(0.0, 0.0))
     account.enter("decode", Spent(1.0, 0.5))
     account.leave(Spent(4.0, 1.5))
