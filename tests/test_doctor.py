@@ -118,7 +118,7 @@ def test_a_script_that_a_shell_starts(
     (rank,) = found.evidence.ranks
     assert rank.loader.dataset == "Numbers" and rank.loader.batch_size == 4
     assert rank.rates.replay is not None and rank.rates.replay.num_steps == 10
-    assert rank.step.blocked > 0 and rank.step.backward > 0 and rank.step.optimizer > 0
+    assert rank.step.other > 0 and rank.step.backward > 0 and rank.step.optimizer > 0
     assert rank.num_ops is not None and rank.num_ops > 3
     assert rank.flops == pytest.approx(2 * 4 * 8 + 2 * 4 * 8, rel=0.6)
     assert len(rank.timeline) == 39  # but the step that was counted
@@ -168,6 +168,7 @@ def test_it_runs_as_ever(
 # --- how it ends --------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_iterator_for_each_step(train: Callable[..., Path], tmp_path: Path) -> None:
     """The iterator is gone before the step begins, which is timed all the same."""
     script = train(workers=1)
@@ -183,6 +184,7 @@ def test_an_iterator_for_each_step(train: Callable[..., Path], tmp_path: Path) -
     assert places == [(str(script), line)]
 
 
+@pytest.mark.thorough
 def test_a_loop_that_ends_with_its_iterator_alive(
     train: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_loop_that_ends_with_its_iterator_alive(
     assert "only 3 steps of it" in diagnose(seen).sentence
 
 
+@pytest.mark.thorough
 def test_its_error_is_told(train: Callable[..., Path], tmp_path: Path) -> None:
     script = train(batches=12, after='raise KeyError("no such loss")')
     found = watch([sys.executable, script], tmp_path)
@@ -211,6 +214,7 @@ AFTER_60_STEPS = """
 """Whatever the machine does meanwhile."""
 
 
+@pytest.mark.thorough
 def test_killed_in_the_middle(train: Callable[..., Path], tmp_path: Path) -> None:
     """As the kernel does when memory is short."""
     script = train(batches=9999, each=AFTER_60_STEPS.format("os.kill(os.getpid(), 9)"))
@@ -221,6 +225,7 @@ def test_killed_in_the_middle(train: Callable[..., Path], tmp_path: Path) -> Non
     assert rank.rates.own.steps_per_s > 0
 
 
+@pytest.mark.thorough
 def test_torchrun_says_nothing_of_its_end(
     train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

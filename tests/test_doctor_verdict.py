@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from conftest import examples
 from doctor_evidence import GPU, GPU_TRACE, TEXTS, evidence, rank, rate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
@@ -523,7 +524,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     return st.tuples(*map(anything, arguments))
 
 
-@settings(max_examples=50)  # each is large
+@examples(0.5)  # each is large
 @given(anything(Evidence))
 def test_any_evidence_has_a_verdict(seen: Evidence) -> None:
     """It is complete, and promises of loading no more than free loading gives."""

@@ -23,7 +23,7 @@ class DoctorCommand(click.Command):
     """All that follows ``--`` is a command line of its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Click's, of what comes before."""
+        """Split the script's words off, and parse what comes before."""
         if "--" in args:
             place = args.index("--")
             args, ctx.meta[SCRIPT] = args[:place], args[place + 1 :]
@@ -37,7 +37,7 @@ class DoctorCommand(click.Command):
             raise click.UsageError(f"{error.format_message()} ({hint})", ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """For the help."""
+        """Return the usage line of the help."""
         return ["[OPTIONS] -- COMMAND...  or  doctor DATASET"]
 
 
@@ -115,7 +115,7 @@ def doctor(dataset: str | None, **options: Any) -> None:
 
 
 def _refuse_what_is_not_for(is_script: bool) -> None:
-    """Raises UsageError for options that a script, or a dataset, has no use for."""
+    """Raise UsageError for options that a script, or a dataset, has no use for."""
     context = click.get_current_context()
     of_datasets = {"ranks", "json_file"}
     for option in context.command.params:

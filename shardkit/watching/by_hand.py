@@ -108,7 +108,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             self._sum_up()
 
     def _batches(self) -> Iterator[T]:
-        """The loader's; by way of the doctor, where it watches."""
+        """Return the loader's; by way of the doctor, where it watches."""
         watching = attach()
         if watching is None or _is_known(self.loader):
             yield from self.loader
@@ -162,6 +162,6 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
 
 
 def _is_known(loader: object) -> bool:
-    """Whether the doctor watches it anyway."""
+    """Return True if the doctor watches it anyway."""
     modules = {one.__module__ for one in type(loader).__mro__}
     return bool(modules & {"torch.utils.data.dataloader", "shardkit.loading.loader"})

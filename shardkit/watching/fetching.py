@@ -107,14 +107,15 @@ class Fetching:
             )
 
     def _sending(self) -> float:
-        """Seconds on a core, since the last fetch ended, of the thread that sends batches away."""
+        """Return seconds on a core, since the last fetch ended, of the thread that sends batches
+        away."""
         if self._idle is None:
             return 0.0
         all_threads, this = self._idle
         return max(0.0, time.process_time() - all_threads - (time.thread_time() - this))
 
     def region(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, whose time inside of a fetch is that kind's."""
+        """Return the function, whose time inside of a fetch is that kind's."""
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -167,8 +168,8 @@ class Fetching:
 
 
 def held_files() -> list[str]:
-    """Containers of samples that this process has open to read, or mapped: a library in C opens
-    them, once, and tells nobody."""
+    """Return containers of samples that this process has open to read, or mapped: a library in C
+    opens them, once, and tells nobody."""
     found = set()
     with suppress(OSError):  # not Linux
         for name in os.listdir("/proc/self/fd"):

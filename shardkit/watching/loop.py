@@ -35,13 +35,13 @@ IDLE = Now(OWN, counts=False, block=-1, is_first=False)
 
 
 def is_users(file: str) -> bool:
-    """Whether code is the user's own: no library, nothing frozen, nothing typed in."""
+    """Return True if code is the user's own: no library, nothing frozen, nothing typed in."""
     return not file.startswith(libraries()) and not file.startswith("<")
 
 
 @functools.cache
 def libraries() -> tuple[str, ...]:
-    """Folders of code that is not the user's own: what is installed, and this package."""
+    """Return folders of code that is not the user's own: what is installed, and this package."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = [sysconfig.get_path(name) for name in names]
     folders.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -49,7 +49,8 @@ def libraries() -> tuple[str, ...]:
 
 
 def users_line(frame: FrameType) -> tuple[str, int]:
-    """File and line of the innermost code of the user's own; of the caller where there is none."""
+    """Return file and line of the innermost code of the user's own; of the caller where there is
+    none."""
     one: FrameType | None = frame
     for _ in range(MOST_FRAMES):
         if one is None:
@@ -124,13 +125,13 @@ class Watch:
         self.clock = Clock()
 
     def loop(self, key: Any, facts: dict[str, Any], depth: int, can_reread: bool) -> WatchedLoop:
-        """The one of this key; loaders of the same work, as of each epoch, share one."""
+        """Return the one of this key; loaders of the same work, as of each epoch, share one."""
         if key not in self.loops:
             self.loops[key] = WatchedLoop(self, len(self.loops), facts, depth, can_reread)
         return self.loops[key]
 
     def timing(self) -> OpenStep | None:
-        """The step that a call in this thread belongs to; None inside another timed call."""
+        """Return the step that a call in this thread belongs to; None inside another timed call."""
         if self.step is None or self.depth or threading.get_ident() != self.thread:
             return None
         return self.step
@@ -188,7 +189,7 @@ class WatchedLoop:
     # --- steps ----------------------------------------------------------------------------
 
     def now(self) -> Now:
-        """How the next step is taken."""
+        """Return how the next step is taken."""
         if self._session is None:
             return IDLE
         return self._schedule.at(self._num_steps - self._session)
@@ -202,7 +203,7 @@ class WatchedLoop:
         starting: float | None,
         leaves_one: Callable[[], bool],
     ) -> Any:
-        """The next batch: one that is made, or one of the first again.
+        """Return the next batch: one that is made, or one of the first again.
 
         Args:
             make: makes it; raises StopIteration after the last.
@@ -248,8 +249,8 @@ class WatchedLoop:
         return item
 
     def _is_beside(self, step: OpenStep, began: float) -> bool:
-        """Whether the step is of a training loop that runs over this loader, too, as with zip(): an
-        iteration that began within the step is a loop of its own, as for validation."""
+        """Return True if the step is of a training loop that runs over this loader, too, as with
+        zip(): an iteration that began within the step is a loop of its own, as for validation."""
         return step.loop is not self and step.loop._session is not None and began < step.began.wall
 
     def _make_beside(self, step: OpenStep, make: Callable[[], Any]) -> Any:
@@ -331,7 +332,7 @@ class WatchedLoop:
             self._tools.remove(tool)
 
     def _safely(self, tool: Counter | Tracer, do: Callable[[], object]) -> object:
-        """What a tool returns; None of one that fails, which must not end a training run."""
+        """Return what a tool returns; None of one that fails, which must not end a training run."""
         try:
             return do()
         except Exception as error:  # noqa: BLE001 - of torch of any release
@@ -354,7 +355,7 @@ class WatchedLoop:
 
 
 def _of_process() -> dict[str, Any]:
-    """Rank and world size, and what was imported."""
+    """Return rank and world size, and what was imported."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")

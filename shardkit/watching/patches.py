@@ -34,7 +34,7 @@ Patch = Callable[[Any], None]
 
 
 def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
-    """Module -> what is done to it once it is there."""
+    """Return what is done to each module once it is there."""
     calls = Calls(watch)
     loaders = DataLoaderPatch(watch)
     region = fetching.region

@@ -92,7 +92,8 @@ class Schedule:
         return self.warm_up + self.num_blocks * self.block_steps
 
     def at(self, step: int) -> Now:
-        """How step number ``step`` is taken, from 0. After the session: as the script has it."""
+        """Return how step number ``step`` is taken, from 0. After the session: as the script has
+        it."""
         block, place = divmod(step - self.warm_up, self.block_steps)
         if block < 0 or block >= self.num_blocks:
             traced = WARM_UP <= step < self.warm_up

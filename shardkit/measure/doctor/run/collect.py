@@ -75,7 +75,7 @@ def processes(records: dict[int, list[Event]]) -> list[Process]:
 
 
 def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
-    """The processes that train, by rank. A process with no steps is none of them."""
+    """Return the processes that train, by rank. A process with no steps is none of them."""
     trainers = [one for one in found if _counted(main_steps(one))]
     made = [_rank(one, _fetches(one, found), _held(one, found), host) for one in trainers]
     seen = sorted(made, key=lambda rank: (rank.rank, rank.pid))
@@ -85,7 +85,7 @@ def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
 
 
 def main_loop(process: Process) -> int:
-    """The number of the loop that trains; else that of the one with most steps."""
+    """Return the number of the loop that trains; else that of the one with most steps."""
     for event in process.of("session"):
         return int(event["loop"])
     counts = Counter(event["loop"] for event in process.of("step"))
@@ -93,18 +93,18 @@ def main_loop(process: Process) -> int:
 
 
 def main_steps(process: Process) -> list[Event]:
-    """Steps of that loop."""
+    """Return steps of that loop."""
     loop = main_loop(process)
     return [event for event in process.of("step") if event["loop"] == loop]
 
 
 def is_over(process: Process) -> bool:
-    """Whether its session is."""
+    """Return True if its session is over."""
     return bool(process.of("session over"))
 
 
 def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
-    """Batches that were made for a process; the first of each worker warms it up."""
+    """Return batches that were made for a process; the first of each worker warms it up."""
     kept: list[Event] = []
     for process in found:
         parent = process.pid if process is trainer else None
@@ -114,13 +114,14 @@ def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
 
 
 def _counted(every: list[Event]) -> list[Event]:
-    """The steps that figures are taken from: of a script that ended early, all after the first."""
+    """Return the steps that figures are taken from: of a script that ended early, all after the
+    first."""
     steps = [step for step in every[FIRST_STEPS:] if step["phase"] != TRACE]
     return [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
 
 
 def _held(trainer: Process, found: Sequence[Process]) -> list[str]:
-    """Containers of samples that are open in the processes that make its batches."""
+    """Return containers of samples that are open in the processes that make its batches."""
     paths = set()
     for process in found:
         parent = process.pid if process is trainer else None
@@ -179,7 +180,8 @@ def _loader(facts: Event) -> LoaderFacts:
 
 
 def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepTimes:
-    """Means of a step's parts. Where there are other ranks, backward's waiting is for them."""
+    """Return means of a step's parts. Where there are other ranks, backward's waiting is for
+    them."""
     parts = {kind: _mean(s["parts"].get(kind, 0.0) for s in own) for kind in _PARTS}
     parts |= {kind: _mean(s["parts"].get(kind, 0.0) for s in every) for kind in RARE}
     waiting = _mean(s["parts"].get("backward blocked", 0.0) for s in own) if has_others else 0.0
@@ -200,12 +202,12 @@ _PARTS = ("copy", "backward", "optimizer", "collective", "sync")
 
 
 def _beside(step: Event) -> float:
-    """Seconds that the loop waited for batches of another loader, beside its own."""
+    """Return seconds that the loop waited for batches of another loader, beside its own."""
     return float(step["parts"].get("wait", 0.0))
 
 
 def _blocked(step: Event) -> float:
-    """Seconds that the loop's thread waited for something in the script's own code."""
+    """Return seconds that the loop's thread waited for something in the script's own code."""
     wall, cpu, starved = step["busy"]
     known = ("backward blocked", "collective", "sync", "copy", "optimizer", "wait", *RARE)
     return float(
@@ -221,7 +223,7 @@ def _rates(counted: list[Event], times: StepTimes, epochs: Epochs, num_steps: in
 
 
 def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate | None:
-    """Steps a second of one kind; ``gap`` is what a step has of the start of its epoch."""
+    """Return steps a second of one kind; ``gap`` is what a step has of the start of its epoch."""
     blocks: dict[int, list[float]] = defaultdict(list)
     for step in counted:
         if step["phase"] == kind and not step["starts"]:
@@ -254,14 +256,14 @@ def _mark_starts(steps: list[Event], loader: LoaderFacts) -> None:
 
 
 def _gap(epochs: Epochs, times: StepTimes) -> float:
-    """Seconds a step that beginning its epoch costs, beside what is in its own waiting."""
+    """Return seconds a step that beginning its epoch costs, beside what is in its own waiting."""
     if epochs.steps <= SHORT_EPOCH:
         return 0.0
     return times.total * epochs.share / max(1 - epochs.share, 1e-9)
 
 
 def _epochs(process: Process, loop: int, num_batches: int | None, times: StepTimes) -> Epochs:
-    """What the starts of epochs cost; the first epoch of all has imports in it."""
+    """Return what the starts of epochs cost; the first epoch of all has imports in it."""
     steps = main_steps(process)
     starts: dict[int, list[Event]] = defaultdict(list)
     for step in steps:
@@ -285,7 +287,7 @@ def _epochs(process: Process, loop: int, num_batches: int | None, times: StepTim
 
 
 def _lost(start: list[Event], usual: float) -> float:
-    """Seconds that the loop waited longer than usual while an epoch started."""
+    """Return seconds that the loop waited longer than usual while an epoch started."""
     waits = float(sum(step["wait"][0] for step in start[1:]))
     return max(0.0, float(start[0]["first"]) + waits - usual * len(start))
 
@@ -300,7 +302,7 @@ def _timeline(steps: list[Event]) -> tuple[tuple[float, Phase, float, float], ..
 
 
 def _lines(steps: list[Event]) -> tuple[CodeLine, ...]:
-    """Lines of timed calls, by seconds a step."""
+    """Return lines of timed calls, by seconds a step."""
     found: dict[tuple[str, str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for step in steps:
         for kind, file, line, seconds, calls in step["lines"]:
@@ -318,7 +320,7 @@ def _lines(steps: list[Event]) -> tuple[CodeLine, ...]:
 
 
 def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerTimes:
-    """Means of what making a batch took. Waiting, of files read or of a network, is reading,
+    """Return means of what making a batch took. Waiting, of files read or of a network, is reading,
     wherever it happens: decoders read as they decode."""
     if not fetches:
         return WorkerTimes()
@@ -333,8 +335,8 @@ def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerT
 
 
 def _handover(own: list[Event]) -> float:
-    """Seconds on a core by which the loop takes a batch from a worker. Where epochs start, it
-    starts workers meanwhile."""
+    """Return seconds on a core by which the loop takes a batch from a worker. Where epochs start,
+    it starts workers meanwhile."""
     return _mean(s["wait"][1] for s in own if not s["starts"])
 
 
@@ -369,8 +371,8 @@ _REGIONS = {
 
 
 def _files(fetches: list[Event], held: list[str]) -> FilesRead | None:
-    """What the dataset opened for its batches, or else has open; libraries that it imports on its
-    way are not counted."""
+    """Return what the dataset opened for its batches, or else has open; libraries that it imports
+    on its way are not counted."""
     opened = [path for fetch in fetches for path in fetch["paths"] if _is_data(path)]
     paths = opened or held
     if not paths:
@@ -408,7 +410,8 @@ def _samples(loader: LoaderFacts, fetches: list[Event]) -> int | None:
 
 
 def _picture_side(sessions: list[Event]) -> int | None:
-    """By the first tensor of a batch that looks like pictures: (B, C, H, W) or (B, H, W, C)."""
+    """Return the larger side of the pictures, by the first tensor of a batch that looks like some:
+    (B, C, H, W) or (B, H, W, C)."""
     for shape in (shape for event in sessions for shape in event["shapes"]):
         if len(shape) == 4 and 3 in (shape[1], shape[3]):
             return int(max(shape[2:] if shape[1] == 3 else shape[1:3]))

@@ -221,8 +221,8 @@ def _ended(code: int | None, over: str, told: list[int]) -> str:
 
 
 def _error(found: Sequence[collect.Process]) -> str:
-    """The first error that ended a process, to go on in a sentence; one that trains, if one did:
-    who started them tells of it in words of its own."""
+    """Return the first error that ended a process, to go on in a sentence; one that trains, if one
+    did: who started them tells of it in words of its own."""
     trainers = [one for one in found if one.of("loop")]
     errors = [event for one in trainers or found for event in one.of("error")]
     if not errors:
@@ -303,8 +303,8 @@ class Waiting:
 
 @contextmanager
 def _forwarding(script: Script, out: IO[bytes] | None) -> Iterator[list[int]]:
-    """Where a script runs as by hand, signals are its own: they end it, and what was seen up to
-    then is told. Yields those that came."""
+    """Forward signals to the script, and yield those that came. Where a script runs as by hand,
+    signals are its own: they end it, and what was seen up to then is told."""
     told: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -323,7 +323,8 @@ def _forwarding(script: Script, out: IO[bytes] | None) -> Iterator[list[int]]:
 
 
 def _is_terminals() -> bool:
-    """Whether Ctrl-C reaches the script by itself: it is in the terminal's foreground group."""
+    """Return True if Ctrl-C reaches the script by itself: it is in the terminal's foreground
+    group."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

@@ -133,7 +133,7 @@ def no_verdict(sentence: str, change: str = LOOK_AGAIN) -> Diagnosis:
 
 
 def healthy(case: Case) -> Diagnosis:
-    """Nothing is wrong; on a GPU, the step may still be made faster."""
+    """Return the verdict that nothing is wrong; on a GPU, the step may still be made faster."""
     loop, factor = case.loop, predict.free_loading(case.loop).factor
     if loop.noise >= at.UNSTEADY or at.FLOOR <= factor < 1 + loop.noise:
         low, high = factor * (1 - min(loop.noise, 0.99)), factor * (1 + loop.noise)

@@ -41,7 +41,8 @@ def saves_most(case: Case, gain: Gain, least: float = at.MOST) -> bool:
 
 
 def epoch_starts(case: Case) -> Diagnosis | None:
-    """More is lost where epochs begin than within them, or nothing is within them."""
+    """Name epochs' beginnings if more is lost there than within epochs, or nothing is within
+    them."""
     loop, loader, epochs = case.loop, case.rank.loader, case.rank.epochs
     if loop.gap and epochs.steps <= at.FEW_STEPS < (loader.num_batches or math.inf):
         return iterator_per_step(case)
@@ -65,7 +66,7 @@ def epoch_starts(case: Case) -> Diagnosis | None:
 
 
 def iterator_per_step(case: Case) -> Diagnosis:
-    """The loop uses one batch of each epoch that it begins."""
+    """Name a loop that uses one batch of each epoch that it begins."""
     epochs = case.rank.epochs
     starts = f", which starts {case.workers} anew," * bool(case.loop.workers)
     if case.rank.loader.persistent_workers:
@@ -84,7 +85,8 @@ def iterator_per_step(case: Case) -> Diagnosis:
 
 
 def beside_workers(case: Case) -> Diagnosis | None:
-    """Batches are there when the loop asks for them, but making them slows the step."""
+    """Name too few cores where batches are there when the loop asks for them, but making them slows
+    the step."""
     loop = case.loop
     if not loop.is_full:
         return None
@@ -99,7 +101,7 @@ def beside_workers(case: Case) -> Diagnosis | None:
 
 
 def storage(case: Case) -> Diagnosis | None:
-    """Most of the work is reading, or the files being in memory saves most."""
+    """Name storage if most of the work is reading, or if files in memory save most."""
     if case.made("reading") >= at.READING or measured_in_memory(case) is not None:
         return slow_files(case)
     return None
@@ -156,7 +158,7 @@ def storage_change(case: Case, helps_in_memory: bool) -> str:
 
 
 def too_few_workers(case: Case) -> Diagnosis | None:
-    """There are cores that nobody uses, and more workers would do."""
+    """Name too few workers if there are cores that nobody uses, and more workers would do."""
     num, system = more_workers(case), case.evidence.system
     gain = predict.with_workers(case.loop, num)
     if not num or case.loop.formula <= 0 or not saves_most(case, gain):
@@ -202,8 +204,8 @@ def workers_change(case: Case, num: int) -> str:
 
 
 def too_few_cores(case: Case, least: float = at.MOST) -> Diagnosis | None:
-    """The loader would do, had it the cores that a quota or other processes take from it, or would
-    at least save that share of what the loop waits."""
+    """Name too few cores if the loader would do, had it those that a quota or other processes take
+    from it, or would at least save that share of what the loop waits."""
     reason = cores_taken(case) if case.loop.workers else None
     gain = predict.with_cores(case.loop, wanted_cores(case))
     if reason is None or not saves_most(case, gain, least):

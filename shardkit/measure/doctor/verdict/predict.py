@@ -195,7 +195,7 @@ class Loop:
 
 
 def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
-    """One rank's loop; None if no step was timed."""
+    """Return one rank's loop; None if no step was timed."""
     own = rank.rates.own.steps_per_s
     step = 1 / own if own > 0 else rank.step.total
     if step <= 0:
@@ -222,20 +222,20 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
 
 
 def free_step(rank: RankEvidence, step: float) -> float:
-    """A step if loading costs nothing: as replayed, or else what is not waiting, of ``step``, one
-    within an epoch."""
+    """Return a step if loading costs nothing: as replayed, or else what is not waiting, of
+    ``step``, one within an epoch."""
     if rank.rates.replay and rank.rates.replay.steps_per_s > 0:
         return min(step, 1 / rank.rates.replay.steps_per_s)
     return step * (1 - share(rank.step, "wait"))
 
 
 def share(step: StepTimes, part: str) -> float:
-    """Of a step, by the name of the part; 0 if no step was timed."""
+    """Return the share of a step that a part takes, by its name; 0 if no step was timed."""
     return float(getattr(step, part)) / step.total if step.total > 0 else 0.0
 
 
 def used_by_others(system: SystemEvidence) -> float:
-    """Cores that processes of others keep busy."""
+    """Return cores that processes of others keep busy."""
     return max(0.0, min(system.cores_busy, system.cores) - system.script_cores)
 
 
@@ -244,7 +244,7 @@ def on_same_host(evidence: Evidence, rank: RankEvidence) -> int:
 
 
 def noise(*rates: Rate | None) -> float:
-    """How far the ratio of some rates may be off, as a share.
+    """Return how far the ratio of some rates may be off, as a share.
 
     Each is a median of blocks, which wanders by about half as much as the blocks do.
     """
@@ -253,15 +253,15 @@ def noise(*rates: Rate | None) -> float:
 
 
 def made_in(work: WorkerTimes) -> float:
-    """Seconds of making a batch, without waiting for a core."""
+    """Return seconds of making a batch, without waiting for a core."""
     return work.total - work.starved
 
 
 def modelled(
     loop: Loop, work: WorkerTimes, workers: int, trainer_cpu: float | None = None
 ) -> float:
-    """What loading takes of a step, by the formula: beside the step, or before it if there are no
-    workers."""
+    """Return what loading takes of a step, by the formula: beside the step, or before it if there
+    are no workers."""
     if workers == 0:
         return made_in(work)
     trainer_cpu = loop.trainer_cpu if trainer_cpu is None else trainer_cpu
@@ -271,8 +271,8 @@ def modelled(
 def load_after(
     loop: Loop, work: WorkerTimes, workers: int, trainer_cpu: float | None = None
 ) -> float:
-    """What loading takes of a step after a change of these: beside it, or before it if there are
-    no workers."""
+    """Return what loading takes of a step after a change of these: beside it, or before it if there
+    are no workers."""
     if loop.formula > 0 and loop.workers == 0 < workers:
         # What was measured is making batches alone: it says nothing of the step's own time.
         return modelled(loop, slowed(work, loop.fit), workers, trainer_cpu)
@@ -292,7 +292,7 @@ def step_after(
     trainer_cpu: float | None = None,
     taking: float | None = None,
 ) -> float:
-    """Seconds of a step, epochs' beginnings included, after a change of any of these."""
+    """Return seconds of a step, epochs' beginnings included, after a change of any of these."""
     free = loop.free if free is None else free
     gap = loop.gap if gap is None else gap
     taking = loop.taking if taking is None else taking
@@ -302,12 +302,12 @@ def step_after(
 
 
 def slowed(work: WorkerTimes, factor: float) -> WorkerTimes:
-    """The work if each part of it took so many times as long."""
+    """Return the work if each part of it took so many times as long."""
     return WorkerTimes(**{one.name: factor * getattr(work, one.name) for one in fields(work)})
 
 
 def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
-    """The work if of some parts only these shares are left.
+    """Return the work if of some parts only these shares are left.
 
     Time on a core goes with them. Reading is taken to be waiting, as far as there is other work
     that the time on a core can have gone to.
@@ -322,7 +322,8 @@ def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
 
 
 def gain(loop: Loop, step: float, how: str, least: float = 0.0, most: float = 0.0) -> Gain:
-    """A step of so many seconds in place of the loop's, between ``least`` and ``most``."""
+    """Return what a step of so many seconds in place of the loop's brings, between ``least`` and
+    ``most``."""
     misfit = MISFIT * abs(math.log(loop.fit)) if loop.fit > 0 else LARGEST_ERROR
     error = min(max(LEAST_ERROR, loop.noise) + misfit, LARGEST_ERROR)
     factors = [min(max(1.0, loop.step / max(s, 1e-12)), LARGEST) for s in (step, least, most)]
@@ -333,7 +334,7 @@ def gain(loop: Loop, step: float, how: str, least: float = 0.0, most: float = 0.
 
 
 def free_loading(loop: Loop) -> Gain:
-    """All that any change of loading can bring: T / G."""
+    """Return all that any change of loading can bring: T / G."""
     return gain(loop, loop.free, f"if loading cost nothing, the rest would take {ms(loop.free)}")
 
 
@@ -359,14 +360,14 @@ def after(
 
 
 def without(loop: Loop, *parts: str) -> Gain:
-    """If some parts of making a batch cost nothing: of :data:`PARTS`."""
+    """Return the gain if some parts of making a batch cost nothing: of :data:`PARTS`."""
     work = lighter(loop.work, dict.fromkeys(parts, 0.0))
     taking = min(loop.taking, HANDOVER_S) if "sending" in parts else None
     return after(loop, [work], loop.workers, taking)
 
 
 def by_kernel(loop: Loop, files: FilesRead | None, crop_s: float | None, begins: float) -> Gain:
-    """If shardkit's Loader made the crops by its kernel, from packed pictures.
+    """Return the gain if shardkit's Loader made the crops by its kernel, from packed pictures.
 
     Of the transform, as much goes as is usual beside decoding: one that takes longer than decoding
     does more than crop. The kernel writes crops to their places in a batch, and threads hand it
@@ -392,18 +393,18 @@ def by_kernel(loop: Loop, files: FilesRead | None, crop_s: float | None, begins:
 
 
 def still_begins(work: WorkerTimes, first_batch_s: float) -> float:
-    """What is left of an epoch's beginning where nothing is started anew: making a batch."""
+    """Return what is left of an epoch's beginning where nothing is started anew: making a batch."""
     return min(1.0, made_in(work) / first_batch_s) if first_batch_s > 0 else 1.0
 
 
 def resized(loop: Loop) -> Gain:
-    """If pictures that the kernel decodes were packed smaller."""
+    """Return the gain if pictures that the kernel decodes were packed smaller."""
     return after(loop, [lighter(loop.work, {"decoding": one}) for one in RESIZED], loop.workers)
 
 
 def with_workers(loop: Loop, workers: int) -> Gain:
-    """With so many workers, at least one. A loop without any has been spared what passes between
-    processes."""
+    """Return the gain of so many workers, at least one. A loop without any has been spared what
+    passes between processes."""
     taking = loop.taking if loop.workers else HANDOVER_S
     return after(loop, [loop.work], max(1, workers), taking)
 
@@ -420,7 +421,7 @@ def enough_workers(loop: Loop) -> int:
 
 
 def with_cores(loop: Loop, cores: float) -> Gain:
-    """With so many cores to itself."""
+    """Return the gain of so many cores to itself."""
     wider = replace(loop, cores=max(loop.cores, cores), others=0.0)
     load = modelled(wider, loop.work, loop.workers) * min(loop.fit, 1.0)
     step = (loop.free + load if loop.workers == 0 else max(loop.free, load)) + loop.gap
@@ -429,7 +430,8 @@ def with_cores(loop: Loop, cores: float) -> Gain:
 
 
 def persistent(loop: Loop, first_batch_s: float) -> Gain:
-    """If workers stayed alive between epochs: the first batch of one must still be made."""
+    """Return the gain if workers stayed alive between epochs: the first batch of one must still be
+    made."""
     still = still_begins(loop.work, first_batch_s)
     step = loop.step - loop.gap * (1 - still)
     how = f"epochs' beginnings take {ms(loop.gap)} a step now, and {ms(loop.gap * still)} then"
@@ -437,7 +439,8 @@ def persistent(loop: Loop, first_batch_s: float) -> Gain:
 
 
 def one_iterator(loop: Loop) -> Gain:
-    """If one iterator were used for all steps: batches come as fast as workers make them."""
+    """Return the gain if one iterator were used for all steps: batches come as fast as workers make
+    them."""
     load = modelled(loop, loop.work, loop.workers)
     step = max(loop.free + HANDOVER_S, load) if loop.workers else loop.free + load
     how = f"a step takes {ms(loop.free)}, and making its batch {ms(load)}"
@@ -445,7 +448,7 @@ def one_iterator(loop: Loop) -> Gain:
 
 
 def in_memory(loop: Loop, warm: Rate) -> Gain:
-    """If all files were in memory, as measured within epochs: min(G, P)."""
+    """Return the gain if all files were in memory, as measured within epochs: min(G, P)."""
     steady = max(loop.free, 1 / warm.steps_per_s) if warm.steps_per_s > 0 else loop.steady
     how = f"measured with the files in memory, {amount(warm.steps_per_s)} steps/s"
     return gain(loop, steady + loop.gap, how)

@@ -59,8 +59,8 @@ def logging(case: Case) -> Diagnosis:
 
 
 def synchronising(case: Case) -> Diagnosis:
-    """On a GPU, a part of it is waiting for work that must be done anyhow: no more can be gained
-    than the GPU is idle; half of it, if that was not seen."""
+    """Name synchronising. On a GPU, a part of it is waiting for work that must be done anyhow: no
+    more can be gained than the GPU is idle; half of it, if that was not seen."""
     seconds = case.seconds("sync")
     likely: tuple[float, ...] = (0.0,)
     how = f".item() and its like take {ms(seconds)} a step"
@@ -81,7 +81,7 @@ def synchronising(case: Case) -> Diagnosis:
 
 
 def copying(case: Case) -> Diagnosis:
-    """Copies to the device that the step does not hide."""
+    """Name copies to the device that the step does not hide."""
     seconds, trace, rank = case.seconds("copy"), case.evidence.trace, case.rank
     if trace is not None:
         seconds = min(seconds, trace.copy_exposed * case.loop.step)
@@ -124,7 +124,7 @@ def launch_seconds(case: Case) -> float | None:
 
 
 def launch_bound(case: Case, seconds: float) -> Diagnosis:
-    """Operations so small that starting them takes most of the time."""
+    """Name operations so small that starting them takes most of the time."""
     ops = case.rank.num_ops or 0
     each = f"{1e6 * seconds / ops:.0f} µs each" if ops else "short ones"
     mode = ', mode="reduce-overhead"' if advice.is_cuda(case.rank) else ""
