@@ -313,7 +313,7 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
         (["--", "no-such-program"], "cannot run no-such-program: No such file"),
         (["--", "python3", "no-such.py", "--lr", "3"], r"doctor: no-such.py: no such file"),
         (["--steps", "2", "--", "true"], "steps must be at least 12, got 2"),
-        (["--reference", "-3", "--", "true"], "reference must be more than 0"),
+        (["--peak-tflops", "-3", "--", "true"], "must be more than 0"),
         (["--json", "no/such/folder", "--", "true"], "there is no such folder"),
         (["no-such-dataset"], "no-such-dataset"),
         (["--quick", "python", "train.py"], "before a command belongs --, as in `shardkit doctor"),

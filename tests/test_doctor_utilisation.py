@@ -1,17 +1,15 @@
-"""Shares of a device's peak, of a reference and of its time; the table of peaks."""
+"""The share of a device's peak that is used, and the table of peaks."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from doctor_evidence import GPU, SYSTEM, rank
 
-from shardkit.errors import UsageError
-from shardkit.measure.doctor.evidence import Epochs, Utilisation
-from shardkit.measure.doctor.utilisation import GPUS, KINDS, accelerator, peak_of, utilisation
+from shardkit.measure.doctor.evidence import Utilisation
+from shardkit.measure.doctor.utilisation import GPUS, KINDS, peak_of, utilisation
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -66,41 +64,9 @@ def test_mfu() -> None:
     """More than there is: the figures are not bent to fit."""
     seen = rank(0.01, flops=4.68e12, dtype="bfloat16", device="cuda")
     system = replace(SYSTEM, gpus=(replace(GPU, name="NVIDIA A100-SXM4-80GB"),))
-    found = utilisation(seen, system, None)
+    found = utilisation(seen, system)
     assert found.flops_per_s == pytest.approx(468e12) and found.mfu == pytest.approx(1.5)
-    given = utilisation(replace(seen, device="cpu"), system, None, peak_tflops=936)
+    given = utilisation(replace(seen, device="cpu"), system, peak_tflops=936)
     assert given.mfu == pytest.approx(0.5) and given.peak == 936e12
-    assert utilisation(replace(seen, device="cpu"), system, None).mfu is None
-    assert utilisation(rank(0.01), SYSTEM, None) == Utilisation()
-
-
-@pytest.mark.parametrize(
-    ("own", "free", "waits", "share"),
-    [
-        (9, 10, 1, 0.9),
-        (10.2, 10, 1, 1),
-        (1, 20, 1, 0.05),
-        (5, None, 1, None),
-        (5, 10, 0.48, 0.5),
-        (3.42, 10.7, 0.12, None),
-        (5.4, 10, 0.02, None),
-    ],
-)
-def test_accelerator_utilisation(own: float, free: Any, waits: float, share: float | None) -> None:
-    """Compute time through all time, as MLPerf Storage has it, where 90 % passes; none where
-    workers slow the step. Measured: 3.42 steps/s as it is and 10.7 with loading free, of a loop
-    that waits for 12 %."""
-    seen = rank(1 / own, wait=waits / own, epochs=Epochs())
-    assert accelerator(seen, free) == (None if share is None else pytest.approx(share))
-
-
-def test_the_share_of_a_reference() -> None:
-    seen = rank(0.1, samples_per_step=247, world_size=2)
-    found = utilisation(seen, SYSTEM, None, reference=3300)
-    assert (found.reference, found.of_reference) == (3300, pytest.approx(4940 / 3300))
-
-
-@pytest.mark.parametrize("name", ["peak_tflops", "reference"])
-def test_peaks_and_references_are_more_than_0(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} must be more than 0"):
-        utilisation(rank(), SYSTEM, None, **{name: -1})
+    assert utilisation(replace(seen, device="cpu"), system).mfu is None
+    assert utilisation(rank(0.01), SYSTEM) == Utilisation()

@@ -52,7 +52,7 @@ class DoctorCommand(click.Command):
 @click.option(
     "--quick",
     is_flag=True,
-    help="Compare with free loading only: read no file again.",
+    help="Compare with free loading only: read no batch again.",
 )
 @click.option(
     "--watch-only",
@@ -83,7 +83,6 @@ class DoctorCommand(click.Command):
 @click.option(
     "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
 )
-@click.option("--reference", type=float, help="Samples a second that you want, or were promised.")
 @click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
 @click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
 def doctor(dataset: str | None, **options: Any) -> None:
@@ -91,12 +90,12 @@ def doctor(dataset: str | None, **options: Any) -> None:
 
     Runs the script as it is, with no edit, and watches it: every loop over torch's DataLoader or a
     shardkit.Loader in every process that it starts, torchrun's too. For some of the steps it hands
-    batches over again, reads them again, or drops their files from memory, to see how fast the
-    loop would be without waiting: do not keep what such a run trained. Once enough was seen the
-    script is ended, and the report goes to stderr; the exit code is the script's own, or 0.
+    batches over again, or reads them again, to see how fast the loop would be without waiting: do
+    not keep what such a run trained. Once enough was seen the script is ended, and the report goes
+    to stderr; the exit code is the script's own, or 0.
 
     With DATASET instead of a command it looks at the machine and the dataset before a training:
-    shared memory, limits, disks, file systems, shards.
+    shared memory, open files, CPU quota, shards, file system, free space.
     """
     command = click.get_current_context().meta.get(SCRIPT)
     if (dataset is None) == (command is None):
@@ -167,9 +166,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
             " TensorBoard in .pt.trace.json.gz"
         )
     steps = integer("steps", options["steps"], least=12)
-    for name in ("reference", "peak_tflops"):
-        if options[name] is not None:
-            positive(name, options[name])
+    if options["peak_tflops"] is not None:
+        positive("peak_tflops", options["peak_tflops"])
     positive("seconds", options["seconds"])
     files = {name: options[name] for name in ("trace", "profile", "json_file", "html_file")}
     for file in filter(None, files.values()):
@@ -188,7 +186,6 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         trace=files["trace"] and Path(files["trace"]),
         profile=files["profile"] and Path(files["profile"]),
         peak_tflops=options["peak_tflops"],
-        reference=options["reference"],
     )
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)

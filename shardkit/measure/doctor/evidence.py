@@ -271,21 +271,12 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How much of the device's peak the model's arithmetic uses.
+    """How much of the device's peak the model's arithmetic uses. ``mfu``: model FLOPs a second
+    through ``peak``, in FLOPs a second."""
 
-    Attributes:
-        mfu: model FLOPs a second through ``peak``, in FLOPs a second. reference: samples a second
-            that the user named; of_reference: the measured rate through that.
-        accelerator: MLPerf Storage's utilisation: the loop's time if loading cost nothing, through
-            its time as it is. It passes from 0.9 on.
-    """
-
-    accelerator: float | None = None
     flops_per_s: float | None = None
     mfu: float | None = None
     peak: float | None = None
-    reference: float | None = None
-    of_reference: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How much of a device the training uses: shares of its peak, of a reference, of its time. Pure.
+"""How much of a device's peak the training uses. Pure.
 
 The peaks are NVIDIA's own figures, of data sheets and architecture whitepapers, for dense matrices:
 the newer data sheets name twice as much, with 2:4 sparsity, and halve it in a footnote. Products of
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 
-from shardkit.arguments import positive
 from shardkit.measure.doctor.evidence import RankEvidence, SystemEvidence, Utilisation
 
 DTYPES = {
@@ -53,9 +52,6 @@ GPUS: dict[str, tuple[float | None, ...]] = {
 "Tesla" and "GeForce". The whole of that has to match: a 3090 Ti, a 4090 D and a 4090 Laptop GPU are
 others."""
 
-UNEXPLAINED = 0.1
-"""Of a step: what the loop gains with loading free may be so much more than what it waits."""
-
 
 def peak_of(device_name: str, dtype: str) -> float | None:
     """Return the most FLOPs a second that a GPU does in a dtype of :data:`DTYPES`; None for a GPU
@@ -69,53 +65,14 @@ def peak_of(device_name: str, dtype: str) -> float | None:
 
 
 def utilisation(
-    rank: RankEvidence,
-    system: SystemEvidence,
-    free_rate: float | None,
-    peak_tflops: float | None = None,
-    reference: float | None = None,
+    rank: RankEvidence, system: SystemEvidence, peak_tflops: float | None = None
 ) -> Utilisation:
-    """Return the shares that can be said of one rank; None for each that lacks a figure.
+    """Return how much of a device's peak one rank uses; None for each figure that is unknown.
 
     Args:
-        free_rate: steps a second with batches that cost nothing; None if unknown or unusable.
         peak_tflops: of the device, in teraFLOPs a second, in place of the table's.
-        reference: samples a second that the user wants, of all ranks.
-
-    Raises UsageError for a peak or a reference that is not more than 0.
     """
-    for name, value in (("peak_tflops", peak_tflops), ("reference", reference)):
-        if value is not None:
-            positive(name, value)
-    steps_per_s = rank.rates.own.steps_per_s
     device = system.gpus[0].name if rank.device == "cuda" and system.gpus else "cpu"
     peak = peak_of(device, rank.dtype or "") if peak_tflops is None else peak_tflops * 1e12
-    rate = rank.flops * steps_per_s if rank.flops else None
-    of_reference = None
-    if reference and rank.samples_per_step:
-        of_reference = rank.samples_per_step * rank.world_size * steps_per_s / reference
-    return Utilisation(
-        accelerator=accelerator(rank, free_rate),
-        flops_per_s=rate,
-        mfu=rate / peak if rate and peak else None,
-        peak=peak,
-        reference=reference,
-        of_reference=of_reference,
-    )
-
-
-def accelerator(rank: RankEvidence, free_rate: float | None) -> float | None:
-    """Return MLPerf Storage's AU, total compute time / total benchmark running time: 1 where all
-    reading is hidden behind the computing (Submission_guidelines.md of mlcommons/storage).
-
-    Its compute time is a sleep; ours is a step with batches that cost nothing. None where the step
-    itself is slower while workers make batches, which is no waiting. A replay that came out slower
-    is noise: no share is above 1.
-    """
-    own = rank.rates.own.steps_per_s
-    waits = max(0.0, rank.step.wait - rank.handover) / max(rank.step.total, 1e-9)
-    if not own or not free_rate:
-        return None
-    if own / free_rate < 1 - waits - rank.epochs.share - UNEXPLAINED:
-        return None
-    return min(1.0, own / free_rate)
+    rate = rank.flops * rank.rates.own.steps_per_s if rank.flops else None
+    return Utilisation(rate, rate / peak if rate and peak else None, peak)

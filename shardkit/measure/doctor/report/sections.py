@@ -17,7 +17,6 @@ from shardkit.measure.doctor.evidence import (
     Rates,
     StepTimes,
     SystemEvidence,
-    Utilisation,
     WorkerTimes,
 )
 from shardkit.measure.report.template import showable
@@ -65,9 +64,6 @@ MOST_LINES = 6
 
 LONGEST_NAME, LONGEST_PLACE = 26, 36
 """Characters of a name that does not come from us, and of the path of a file of code."""
-
-PASSES = 0.9
-"""From this accelerator utilisation on, a loader passes in MLPerf Storage."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,11 @@ def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
 
 
 def _machine(seen: Evidence) -> list[tuple[str, ...]]:
-    found = [*_system(seen.system), *_utilisation(seen.utilisation)]
+    found, used = _system(seen.system), seen.utilisation
+    if used.flops_per_s is not None:
+        of = "" if used.peak is None else f" of {flops(used.peak)}"
+        mfu = "" if used.mfu is None else f", an MFU of {percent(used.mfu)}{of}"
+        found.append(("arithmetic", f"{flops(used.flops_per_s)}{mfu}"))
     if seen.trace is not None:
         trace = seen.trace
         text = (
@@ -296,23 +296,6 @@ def _system(system: SystemEvidence) -> list[tuple[str, str]]:
             f"memory {format_bytes(gpu.memory_used)} of {format_bytes(gpu.memory_total)}"
         )
         found.append((name(f"GPU {gpu.name}"), f"{text}{f'; held back by {held}' * bool(held)}"))
-    return found
-
-
-def _utilisation(seen: Utilisation) -> list[tuple[str, str]]:
-    """Return how much of the device is used."""
-    found: list[tuple[str, str]] = []
-    if seen.accelerator is not None:
-        passes = "passes" if seen.accelerator >= PASSES else "does not pass"
-        share = f"it works {percent(seen.accelerator)} of the time that it would with loading free"
-        found.append(("accelerator", f"{share} ({passes} in MLPerf Storage)"))
-    if seen.flops_per_s is not None:
-        of = "" if seen.peak is None else f" of {flops(seen.peak)}"
-        mfu = "" if seen.mfu is None else f", an MFU of {percent(seen.mfu)}{of}"
-        found.append(("arithmetic", f"{flops(seen.flops_per_s)}{mfu}"))
-    if seen.reference is not None:
-        part = "" if seen.of_reference is None else f"{percent(seen.of_reference)} of "
-        found.append(("reference", f"{part}the {amount(seen.reference)} a second that you gave"))
     return found
 
 

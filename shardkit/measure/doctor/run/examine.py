@@ -18,7 +18,6 @@ from shardkit.errors import ShardkitError
 from shardkit.measure.doctor.evidence import (
     Evidence,
     RankEvidence,
-    SystemEvidence,
     TraceFacts,
     Utilisation,
 )
@@ -30,7 +29,6 @@ from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, comman
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
 from shardkit.measure.doctor.trace import read_trace, trace_facts
 from shardkit.measure.doctor.utilisation import utilisation
-from shardkit.measure.doctor.verdict.diagnose import replay_contradicts
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
@@ -78,15 +76,13 @@ class Keep:
 
     Attributes:
         trace: where rank 0's trace goes. profiles: whether a profile is taken; profile: where it
-            goes. peak_tflops: of the device, in teraFLOPs a second. reference: samples a second
-            that the user wants.
+            goes. peak_tflops: of the device, in teraFLOPs a second.
     """
 
     trace: Path | None = None
     profiles: bool = True
     profile: Path | None = None
     peak_tflops: float | None = None
-    reference: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ def examine(
         system=system,
         trace=trace,
         crop_s=crop_seconds(seen[0]) if decodes else None,
-        utilisation=_utilisation(seen, system, keep) if seen else Utilisation(),
+        utilisation=utilisation(seen[0], system, keep.peak_tflops) if seen else Utilisation(),
         notes=tuple(dict.fromkeys(notes)),
         cut_s=limits.seconds if over == LATE else None,
         failed=not over and not told and code != 0,
@@ -194,12 +190,6 @@ def _trace(
         return trace_facts(read_trace(path)), ()
     except ShardkitError as error:  # the script was ended while it was written
         return None, (f"the trace was not read: {error}",)
-
-
-def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Keep) -> Utilisation:
-    replay = None if replay_contradicts(seen[0]) else seen[0].rates.replay
-    free_rate = replay.steps_per_s if replay else None
-    return utilisation(seen[0], system, free_rate, keep.peak_tflops, keep.reference)
 
 
 def _exit_code(code: int | None, told: list[int]) -> int:
