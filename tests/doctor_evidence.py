@@ -44,35 +44,17 @@ SYSTEM = SystemEvidence(
     cores=4,
     cores_busy=2.2,
     script_cores=2.1,
-    per_core=(0.5, 0.5, 0.6, 0.6),
     throttled=0.0,
-    pressure={"cpu": 0.02, "memory": 0.0, "io": 0.01},
-    disk_read_bytes_per_s=0.0,
-    disk_reads_per_s=0.0,
-    major_faults_per_s=0.0,
     memory_available=8 * 10**9,
-    shm_bytes=0,
     shm_free=4 * 10**9,
 )
 
 PICTURES = FilesRead("/data/imagenet/train", {".jpg": 6400}, 64.0, 107_000.0, "ext4")
 TEXTS = FilesRead("/data/my texts", {".txt": 6400}, 64.0, 4_000.0, "ext4")
 
-GPU = GpuEvidence(
-    name="NVIDIA H200",
-    utilisation=0.95,
-    memory_used=90 * 10**9,
-    memory_total=140 * 10**9,
-    power_w=500.0,
-    power_limit_w=700.0,
-    sm_mhz=1900.0,
-    max_sm_mhz=1980.0,
-    throttle={},
-    pcie_rx_bytes_per_s=1e9,
-    pcie_tx_bytes_per_s=1e8,
-)
+GPU = GpuEvidence("NVIDIA H200", 0.95, 90 * 10**9, 140 * 10**9, {})
 
-GPU_TRACE = TraceFacts(seconds=1.0, steps=10, has_gpu=True, gpu_idle=0.05, kernel_s=50e-6)
+GPU_TRACE = TraceFacts(1.0, gpu_idle=0.05, kernels_per_s=1e4, kernel_s=50e-6, copy_exposed=0.0)
 
 
 def rate(step_s: float, num: int = 100, spread: float = 0.02) -> Rate:

@@ -76,7 +76,7 @@ LOOK = """<iframe id="f" src="PAGE" style="border:0;width:WIDTHpx;height:6000px"
     loaded: inner.contentWindow.performance.getEntriesByType("resource").length,
     title: page.title, scripts: page.scripts.length, drawn: [], cut: [],
   };
-  for (const svg of page.querySelectorAll("svg:not(.flame, .flame svg)")) {
+  for (const svg of page.querySelectorAll("svg")) {
     const frame = svg.getBoundingClientRect();
     out.drawn.push([frame.width, frame.height]);
     for (const text of svg.querySelectorAll("text")) {
@@ -89,8 +89,7 @@ LOOK = """<iframe id="f" src="PAGE" style="border:0;width:WIDTHpx;height:6000px"
 
 
 def look(path: Path, width: int, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """What a browser without a network made of a page, and what it wrote to the console. Flame
-    graphs are not looked at: their boxes cut names off on purpose."""
+    """What a browser without a network made of a page, and what it wrote to the console."""
     outer = folder / "outer.html"
     outer.write_text(LOOK.replace("PAGE", path.as_uri()).replace("WIDTH", str(width)))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from doctor_evidence import RECORDED, recorded
 
-from shardkit.measure.doctor.report.words import lines
+from shardkit.measure.doctor.report.text import lines
 from shardkit.measure.doctor.verdict.diagnose import diagnose
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "benchmarks"
@@ -36,7 +36,7 @@ def test_each_is_diagnosed(name: str) -> None:
     said = diagnose(seen)
     assert {said.cause} == EXPECTED[name] and said.change
     assert said.rank == (2 if name == "straggler" else None)
-    applied = None if said.apply is None else said.apply.loader
+    applied = said.apply
     if name == "restart_workers":
         assert applied == {"persistent_workers": True}
     if name == "too_few_workers":

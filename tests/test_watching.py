@@ -27,8 +27,8 @@ from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.fetching import Account, held_files
 from shardkit.watching.loop import is_users, users_line
 from shardkit.watching.records import MOST_BYTES, Records, read_records
-from shardkit.watching.reread import Rereading, drop_files
-from shardkit.watching.schedule import COLD, OWN, REPLAY, TRACE, WARM, WARM_UP, Plan, Schedule
+from shardkit.watching.replaying import Rereading
+from shardkit.watching.schedule import OWN, REPLAY, TRACE, WARM, WARM_UP, Plan, Schedule
 
 # --- the schedule -------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ def test_each_kind_has_as_many_steps(
     plan = Plan(steps=steps, rounds=rounds, replays=replays, rereads=rereads, traces=traces)
     schedule = Schedule(plan, depth, can_reread=True)
     every = [schedule.at(step) for step in range(schedule.num_steps + 10)]
-    kinds = {OWN} | ({REPLAY} if replays else set()) | ({WARM, COLD} if rereads else set())
+    kinds = {OWN} | ({REPLAY} if replays else set()) | ({WARM} if rereads else set())
     counts = {kind: sum(now.counts for now in every if now.kind == kind) for kind in kinds}
     assert len(set(counts.values())) == 1 and steps <= counts[OWN] < steps + rounds
     assert sum(now.is_first for now in every) == schedule.num_blocks == rounds * len(kinds)
@@ -65,11 +65,6 @@ def test_what_was_asked_for_in_another_block_does_not_count(depth: int, steps: i
             assert schedule.at(step - depth).block == schedule.at(step).block
 
 
-def test_files_are_dropped_while_nobody_reads() -> None:
-    schedule = Schedule(Plan(), 4, can_reread=True)
-    assert schedule.kinds[schedule.kinds.index(COLD) - 1] == REPLAY
-
-
 def test_the_same_batches_are_asked_for_again() -> None:
     rereading = Rereading(3)
     assert [rereading.index(one) for one in "abcd"] == list("abcd")
@@ -79,14 +74,6 @@ def test_the_same_batches_are_asked_for_again() -> None:
     assert rereading.index("j") == "j"
     rereading.begin(True)
     assert rereading.index("k") == "a"
-
-
-def test_dropped_files_are_those_that_were_opened(tmp_path: Path) -> None:
-    data = write(tmp_path / "data.bin", "x" * 100)
-    records = Records(str(tmp_path))
-    records.write("fetch", paths=[str(data), str(tmp_path / "gone"), "/dev/null"])
-    records.close()
-    assert drop_files(str(tmp_path)) >= 1
 
 
 # --- records ------------------------------------------------------------------------------
@@ -138,7 +125,7 @@ def test_where_a_threads_time_went() -> None:
 
 
 def test_regions_do_not_overlap() -> None:
-    account = Account(Spent())
+    account = Account()
     account.enter("dataset", Spent(0.0, 0.0))
     account.enter("decode", Spent(1.0, 0.5))
     account.leave(Spent(4.0, 1.5))

@@ -23,7 +23,7 @@ class DoctorCommand(click.Command):
     """All that follows ``--`` is a command line of its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Click's, of what comes before."""
+        """Split the script's words off, and parse what comes before."""
         if "--" in args:
             place = args.index("--")
             args, ctx.meta[SCRIPT] = args[:place], args[place + 1 :]
@@ -37,7 +37,7 @@ class DoctorCommand(click.Command):
             raise click.UsageError(f"{error.format_message()} ({hint})", ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """For the help."""
+        """Return the usage line of the help."""
         return ["[OPTIONS] -- COMMAND...  or  doctor DATASET"]
 
 
@@ -52,7 +52,7 @@ class DoctorCommand(click.Command):
 @click.option(
     "--quick",
     is_flag=True,
-    help="Compare with free loading only: read no file again, and drop none from memory.",
+    help="Compare with free loading only: read no batch again.",
 )
 @click.option(
     "--watch-only",
@@ -83,7 +83,6 @@ class DoctorCommand(click.Command):
 @click.option(
     "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
 )
-@click.option("--reference", type=float, help="Samples a second that you want, or were promised.")
 @click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
 @click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
 def doctor(dataset: str | None, **options: Any) -> None:
@@ -91,12 +90,12 @@ def doctor(dataset: str | None, **options: Any) -> None:
 
     Runs the script as it is, with no edit, and watches it: every loop over torch's DataLoader or a
     shardkit.Loader in every process that it starts, torchrun's too. For some of the steps it hands
-    batches over again, reads them again, or drops their files from memory, to see how fast the
-    loop would be without waiting: do not keep what such a run trained. Once enough was seen the
-    script is ended, and the report goes to stderr; the exit code is the script's own, or 0.
+    batches over again, or reads them again, to see how fast the loop would be without waiting: do
+    not keep what such a run trained. Once enough was seen the script is ended, and the report goes
+    to stderr; the exit code is the script's own, or 0.
 
     With DATASET instead of a command it looks at the machine and the dataset before a training:
-    shared memory, limits, disks, file systems, shards.
+    shared memory, open files, CPU quota, shards, file system, free space.
     """
     command = click.get_current_context().meta.get(SCRIPT)
     if (dataset is None) == (command is None):
@@ -115,7 +114,7 @@ def doctor(dataset: str | None, **options: Any) -> None:
 
 
 def _refuse_what_is_not_for(is_script: bool) -> None:
-    """Raises UsageError for options that a script, or a dataset, has no use for."""
+    """Raise UsageError for options that a script, or a dataset, has no use for."""
     context = click.get_current_context()
     of_datasets = {"ranks", "json_file"}
     for option in context.command.params:
@@ -128,7 +127,7 @@ def _refuse_what_is_not_for(is_script: bool) -> None:
 
 
 def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
-    from shardkit.measure.doctor.preflight.checks import preflight, preflight_lines
+    from shardkit.measure.doctor.preflight import preflight, preflight_lines
 
     if json_file is not None:
         refuse_no_file(json_file)
@@ -150,9 +149,8 @@ def _tell(line: str) -> None:
 
 
 def _examine(command: list[str], options: dict[str, Any]) -> int:
-    from shardkit.measure.doctor.report.data import to_json
     from shardkit.measure.doctor.report.page import write
-    from shardkit.measure.doctor.report.words import lines
+    from shardkit.measure.doctor.report.text import lines, to_json
     from shardkit.measure.doctor.run.apply import SIGNALLED, apply
     from shardkit.measure.doctor.run.examine import Keep, RunLimits, examine
     from shardkit.measure.doctor.run.status_line import REWRITTEN_S, SAME_S
@@ -168,9 +166,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
             " TensorBoard in .pt.trace.json.gz"
         )
     steps = integer("steps", options["steps"], least=12)
-    for name in ("reference", "peak_tflops"):
-        if options[name] is not None:
-            positive(name, options[name])
+    if options["peak_tflops"] is not None:
+        positive("peak_tflops", options["peak_tflops"])
     positive("seconds", options["seconds"])
     files = {name: options[name] for name in ("trace", "profile", "json_file", "html_file")}
     for file in filter(None, files.values()):
@@ -189,7 +186,6 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         trace=files["trace"] and Path(files["trace"]),
         profile=files["profile"] and Path(files["profile"]),
         peak_tflops=options["peak_tflops"],
-        reference=options["reference"],
     )
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)
@@ -208,7 +204,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         said = to_json(found.evidence, diagnosis, applied)
         write_output(files["json_file"], json.dumps(said, indent=1).encode())
     if files["html_file"]:
-        write(files["html_file"], found.evidence, diagnosis, applied, found.stacks)
+        profile = files["profile"] if found.is_profiled else None
+        write(files["html_file"], found.evidence, diagnosis, applied, profile)
     with suppress(BrokenPipeError):  # as of `2>&1 | head`
         click.echo(err=True)  # a progress bar may have left its line open
         for line in lines(found.evidence, diagnosis, applied):

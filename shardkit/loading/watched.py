@@ -128,9 +128,6 @@ def _facts(maker: BatchMaker, settings: Settings) -> dict[str, Any]:
         "num_workers": settings.workers,
         "worker_type": settings.worker_type if settings.workers else "none",
         "prefetch_factor": settings.prefetch if settings.workers else None,
-        "pin_memory": False,
-        "persistent_workers": False,
-        "is_iterable": False,
         "settings": str(settings),
         "work": tuned.work(maker),
     }

@@ -117,7 +117,7 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec that others find, with a loader that patches."""
+        """Return the spec that others find, with a loader that patches."""
         if name not in self._patches or name in self._looking:
             return None
         self._looking.add(name)

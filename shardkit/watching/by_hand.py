@@ -108,7 +108,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             self._sum_up()
 
     def _batches(self) -> Iterator[T]:
-        """The loader's; by way of the doctor, where it watches."""
+        """Return the loader's; by way of the doctor, where it watches."""
         watching = attach()
         if watching is None or _is_known(self.loader):
             yield from self.loader
@@ -117,12 +117,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             "type": type(self.loader).__name__,
             "dataset": type(getattr(self.loader, "dataset", self.loader)).__name__,
             "batch_size": getattr(self.loader, "batch_size", None),
-            "num_batches": None,
             "num_workers": getattr(self.loader, "num_workers", 0) or 0,
-            "worker_type": "none",
-            "prefetch_factor": None,
-            "pin_memory": False,
-            "persistent_workers": False,
             "is_iterable": True,
         }
         loop = watching.loop(("by hand", self._line), facts, 0, can_reread=False)
@@ -167,6 +162,6 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
 
 
 def _is_known(loader: object) -> bool:
-    """Whether the doctor watches it anyway."""
+    """Return True if the doctor watches it anyway."""
     modules = {one.__module__ for one in type(loader).__mro__}
     return bool(modules & {"torch.utils.data.dataloader", "shardkit.loading.loader"})

@@ -38,8 +38,8 @@ class Spent(NamedTuple):
 
 
 def quick_look() -> Spent:
-    """Seconds of this thread, without those that it had no core for: they count as waiting. Asking
-    the kernel for these takes 70 us after some idle milliseconds, and the rest 20."""
+    """Return seconds of this thread, without those that it had no core for: they count as waiting.
+    Asking the kernel for these takes 70 us after some idle milliseconds, and the rest 20."""
     return Spent(time.perf_counter(), time.thread_time())
 
 
@@ -68,11 +68,11 @@ class Clock(threading.local):
         return Clock, ()  # another process has threads of its own
 
     def now(self) -> Spent:
-        """Seconds since some moment: only differences mean something."""
+        """Return seconds since some moment: only differences mean something."""
         return Spent(time.perf_counter(), time.thread_time(), self._starved())
 
     def now_with_kernel(self) -> Spent:
-        """Likewise, and how much of it was in the kernel."""
+        """Return the same, and how much of it was in the kernel."""
         kernel = 0.0 if _OF_THREAD is None else resource.getrusage(_OF_THREAD).ru_stime
         return self.now()._replace(kernel=kernel)
 

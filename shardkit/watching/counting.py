@@ -84,8 +84,8 @@ class Counter:
 
 
 def _is_rounded(operation: str) -> bool:
-    """Whether a GPU may do an operation on float32 in TensorFloat-32: products are not by default,
-    and convolutions are."""
+    """Return True if a GPU may do an operation on float32 in TensorFloat-32: products are not by
+    default, and convolutions are."""
     import torch
 
     if "convolution" in operation:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardkit.watching.clock import Spent
@@ -24,17 +25,14 @@ CONTAINERS = (
 """Endings of files that hold many samples; models' weights have others."""
 
 
+@dataclass(slots=True)
 class Account:
     """What is going on in one fetch: seconds of each region, without those inside it."""
 
-    __slots__ = ("began", "num_opened", "paths", "regions", "stack")
-
-    def __init__(self, began: Spent) -> None:
-        self.began = began
-        self.regions: dict[str, Spent] = {}
-        self.stack: list[tuple[str, Spent]] = []
-        self.num_opened = 0
-        self.paths: list[str] = []
+    regions: dict[str, Spent] = field(default_factory=dict)
+    stack: list[tuple[str, Spent]] = field(default_factory=list)
+    num_opened: int = 0
+    paths: list[str] = field(default_factory=list)
 
     def enter(self, kind: str, now: Spent) -> None:
         """A region begins; inside one of its own kind nothing changes."""
@@ -82,7 +80,7 @@ class Fetching:
             self._is_looked_at = False
         before = self._watch.clock.now_with_kernel()
         sending = self._sending() if parent is not None else 0.0
-        account = self._here.account = Account(before)
+        account = self._here.account = Account()
         account.enter("dataset", before)
         try:
             return make()
@@ -101,7 +99,6 @@ class Fetching:
                 t=before.wall,
                 parent=parent,
                 size=size,
-                all=list(now - before),
                 sending=sending,
                 opened=account.num_opened,
                 paths=account.paths,
@@ -110,14 +107,15 @@ class Fetching:
             )
 
     def _sending(self) -> float:
-        """Seconds on a core, since the last fetch ended, of the thread that sends batches away."""
+        """Return seconds on a core, since the last fetch ended, of the thread that sends batches
+        away."""
         if self._idle is None:
             return 0.0
         all_threads, this = self._idle
         return max(0.0, time.process_time() - all_threads - (time.thread_time() - this))
 
     def region(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, whose time inside of a fetch is that kind's."""
+        """Return the function, whose time inside of a fetch is that kind's."""
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -170,8 +168,8 @@ class Fetching:
 
 
 def held_files() -> list[str]:
-    """Containers of samples that this process has open to read, or mapped: a library in C opens
-    them, once, and tells nobody."""
+    """Return containers of samples that this process has open to read, or mapped: a library in C
+    opens them, once, and tells nobody."""
     found = set()
     with suppress(OSError):  # not Linux
         for name in os.listdir("/proc/self/fd"):

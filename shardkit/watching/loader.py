@@ -93,8 +93,8 @@ class Iteration:
         self._starting: float | None = starting
 
     def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """The next batch. For one that is replayed the sampler is a batch further, so that an epoch
-        has as many steps as ever."""
+        """Return the next batch. For one that is replayed the sampler is a batch further, so that
+        an epoch has as many steps as ever."""
 
         def leaves_one() -> bool:
             if iterator._dataset_kind != 0:  # iterable: nobody knows how many there are
@@ -130,7 +130,7 @@ def _depth(loader: Any) -> int:
 
 
 def _key(loader: Any) -> tuple[Any, ...]:
-    """Loaders of the same work are one."""
+    """Return what loaders of the same work have in common: they are one."""
     kinds = type(loader.dataset).__name__, type(getattr(loader, "sampler", None)).__name__
     made_at = getattr(loader, "_watched_line", None)
     return (*kinds, str(loader.batch_size), loader.num_workers, _size(loader.dataset), made_at)
@@ -144,7 +144,7 @@ def _size(sized: Any) -> int | None:
 
 
 def _place(loader: Any) -> str:
-    """The line that made it."""
+    """Return the line that made it."""
     file, line = getattr(loader, "_watched_line", ("", 0))
     return f"{file}:{line}" if file else ""
 

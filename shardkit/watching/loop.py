@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -17,9 +17,8 @@ from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.counting import Counter
 from shardkit.watching.quiet import wait_until_quiet
 from shardkit.watching.records import Records
-from shardkit.watching.replaying import Replay, shapes
-from shardkit.watching.reread import Rereading, drop_files
-from shardkit.watching.schedule import COLD, OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
+from shardkit.watching.replaying import Replay, Rereading, shapes
+from shardkit.watching.schedule import OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
 from shardkit.watching.tracing import Tracer
 
 TRAINS_AFTER = 30
@@ -36,13 +35,13 @@ IDLE = Now(OWN, counts=False, block=-1, is_first=False)
 
 
 def is_users(file: str) -> bool:
-    """Whether code is the user's own: no library, nothing frozen, nothing typed in."""
+    """Return True if code is the user's own: no library, nothing frozen, nothing typed in."""
     return not file.startswith(libraries()) and not file.startswith("<")
 
 
 @functools.cache
 def libraries() -> tuple[str, ...]:
-    """Folders of code that is not the user's own: what is installed, and this package."""
+    """Return folders of code that is not the user's own: what is installed, and this package."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = [sysconfig.get_path(name) for name in names]
     folders.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -50,7 +49,8 @@ def libraries() -> tuple[str, ...]:
 
 
 def users_line(frame: FrameType) -> tuple[str, int]:
-    """File and line of the innermost code of the user's own; of the caller where there is none."""
+    """Return file and line of the innermost code of the user's own; of the caller where there is
+    none."""
     one: FrameType | None = frame
     for _ in range(MOST_FRAMES):
         if one is None:
@@ -61,35 +61,21 @@ def users_line(frame: FrameType) -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+@dataclass(slots=True, eq=False)
 class OpenStep:
     """A step that is going on: its parts, in seconds, and the lines that took them."""
 
-    __slots__ = (
-        "began",
-        "first",
-        "handed",
-        "last",
-        "lines",
-        "loop",
-        "now",
-        "owner",
-        "parts",
-        "process_cpu",
-        "wait",
-    )
-
-    def __init__(self, loop: WatchedLoop, now: Now, wait: Spent, first: float | None) -> None:
-        self.loop, self.now, self.wait, self.first = loop, now, wait, first
-        self.began, self.handed, self.process_cpu = Spent(), 0.0, 0.0
-        self.owner: object = None
-        self.parts: dict[str, float] = {}
-        self.lines: dict[tuple[str, str, int], list[float]] = {}
-        self.last: tuple[str, float] | None = None
-
-    def begin(self, now: Spent) -> None:
-        """The loop has the batch."""
-        self.began, self.handed = now, now.wall
-        self.process_cpu = time.process_time()
+    loop: WatchedLoop
+    now: Now
+    wait: Spent
+    first: float | None
+    owner: object
+    began: Spent
+    """When the loop had the batch."""
+    process_cpu: float = field(default_factory=time.process_time)
+    parts: dict[str, float] = field(default_factory=dict)
+    lines: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
+    last: tuple[str, float] | None = None
 
     def add(self, kind: str, start: float, end: float, frame: Any = None) -> None:
         """A timed call; with the line that made it, if a frame is given."""
@@ -139,13 +125,13 @@ class Watch:
         self.clock = Clock()
 
     def loop(self, key: Any, facts: dict[str, Any], depth: int, can_reread: bool) -> WatchedLoop:
-        """The one of this key; loaders of the same work, as of each epoch, share one."""
+        """Return the one of this key; loaders of the same work, as of each epoch, share one."""
         if key not in self.loops:
             self.loops[key] = WatchedLoop(self, len(self.loops), facts, depth, can_reread)
         return self.loops[key]
 
     def timing(self) -> OpenStep | None:
-        """The step that a call in this thread belongs to; None inside another timed call."""
+        """Return the step that a call in this thread belongs to; None inside another timed call."""
         if self.step is None or self.depth or threading.get_ident() != self.thread:
             return None
         return self.step
@@ -203,7 +189,7 @@ class WatchedLoop:
     # --- steps ----------------------------------------------------------------------------
 
     def now(self) -> Now:
-        """How the next step is taken."""
+        """Return how the next step is taken."""
         if self._session is None:
             return IDLE
         return self._schedule.at(self._num_steps - self._session)
@@ -217,7 +203,7 @@ class WatchedLoop:
         starting: float | None,
         leaves_one: Callable[[], bool],
     ) -> Any:
-        """The next batch: one that is made, or one of the first again.
+        """Return the next batch: one that is made, or one of the first again.
 
         Args:
             make: makes it; raises StopIteration after the last.
@@ -239,7 +225,7 @@ class WatchedLoop:
             self._write_facts()
         now = self.now()
         if now.is_first:
-            self._change_over(now)
+            self.rereading.begin(now.kind == WARM)
         if now.kind == REPLAY and not (self._replay.is_ready and leaves_one()):
             now = replace(now, kind=OWN)  # a batch that is made is no replayed one
         if now.kind == REPLAY and (now.is_first or starting is not None):
@@ -259,16 +245,13 @@ class WatchedLoop:
         if starting is not None:  # with loading free, no iterator would have to be made
             first = starting + wait.wall
             wait = wait._replace(wall=wait.wall if now.kind == REPLAY else first)
-        step = OpenStep(self, now, wait, first)
-        step.owner = owner
-        step.begin(after)
-        watch.step = step
+        watch.step = OpenStep(self, now, wait, first, owner, after)
         return item
 
     def _is_beside(self, step: OpenStep, began: float) -> bool:
-        """Whether the step is of a training loop that runs over this loader, too, as with zip(): an
-        iteration that began within the step is a loop of its own, as for validation."""
-        return step.loop is not self and step.loop._session is not None and began < step.handed
+        """Return True if the step is of a training loop that runs over this loader, too, as with
+        zip(): an iteration that began within the step is a loop of its own, as for validation."""
+        return step.loop is not self and step.loop._session is not None and began < step.began.wall
 
     def _make_beside(self, step: OpenStep, make: Callable[[], Any]) -> Any:
         self._watch.depth += 1
@@ -296,7 +279,7 @@ class WatchedLoop:
             "step",
             loop=self._number,
             epoch=self._epoch,
-            t=step.handed,
+            t=step.began.wall,
             phase=TRACE if has_tools else OWN if step.now.kind == TRACE else step.now.kind,
             counts=step.now.counts,
             block=step.now.block,
@@ -330,13 +313,6 @@ class WatchedLoop:
 
     # --- what is done besides -------------------------------------------------------------
 
-    def _change_over(self, now: Now) -> None:
-        self.rereading.begin(now.kind in (WARM, COLD))
-        if now.kind == COLD:
-            self._watch.records.flush()
-            dropped = drop_files(self._watch.folder)
-            self._watch.records.write("dropped", files=dropped)
-
     def _use_tools(self, now: Now) -> None:
         """Counting and tracing, each of some steps that do not count."""
         if self._session is None:
@@ -356,7 +332,7 @@ class WatchedLoop:
             self._tools.remove(tool)
 
     def _safely(self, tool: Counter | Tracer, do: Callable[[], object]) -> object:
-        """What a tool returns; None of one that fails, which must not end a training run."""
+        """Return what a tool returns; None of one that fails, which must not end a training run."""
         try:
             return do()
         except Exception as error:  # noqa: BLE001 - of torch of any release
@@ -379,7 +355,7 @@ class WatchedLoop:
 
 
 def _of_process() -> dict[str, Any]:
-    """Rank and world size, and what was imported."""
+    """Return rank and world size, and what was imported."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")

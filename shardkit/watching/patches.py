@@ -15,7 +15,7 @@ from shardkit.watching.loader import DataLoaderPatch
 from shardkit.watching.loop import Watch
 from shardkit.watching.tracing import PROFILER
 
-SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__")
+SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that wait for the device."""
 
 COLLECTIVES = (
@@ -34,7 +34,7 @@ Patch = Callable[[Any], None]
 
 
 def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
-    """Module -> what is done to it once it is there."""
+    """Return what is done to each module once it is there."""
     calls = Calls(watch)
     loaders = DataLoaderPatch(watch)
     region = fetching.region

@@ -30,7 +30,7 @@ def wait_until_quiet() -> None:
 
 
 def _used() -> float:
-    """Seconds of processor time of this process and the workers that it started."""
+    """Return seconds of processor time of this process and the workers that it started."""
     workers = (process.pid for process in multiprocessing.active_children())
     return time.process_time() + sum(_of(pid) for pid in workers if pid is not None)
 

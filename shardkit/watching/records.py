@@ -100,11 +100,11 @@ class Records:
 
 
 def read_records(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """Process -> its events, in order."""
+    """Return the events of each process, in order."""
     return {int(path.stem): read_file(path) for path in sorted(folder.glob("[0-9]*.jsonl"))}
 
 
 def read_file(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of one file."""
+    """Return the whole lines of one file."""
     whole, _, _ = path.read_bytes().rpartition(b"\n")
     return [json.loads(line) for line in whole.splitlines()]

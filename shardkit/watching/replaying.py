@@ -1,4 +1,4 @@
-"""Batches that are kept, to be handed over again as if loading cost nothing.
+"""Batches that are kept, to be handed over again as if loading cost nothing, or read again.
 
 What is kept is a copy: the loop may change what it got, and shared memory and descriptors of worker
 processes are theirs to use. A loop that changes a replayed batch gets no more of them.
@@ -62,7 +62,7 @@ class Replay:
         self._is_full = len(self._kept) == MOST_BATCHES or self._num_bytes > MOST_BYTES
 
     def batch(self, number: int) -> Any:
-        """One of them, in containers of its own."""
+        """Return one of them, in containers of its own."""
         chosen = self._kept[number % len(self._kept)]
         self._versions = [one._version for one in tensors(chosen)]
         return rebuilt(chosen, lambda tensor: tensor)
@@ -80,13 +80,40 @@ class Replay:
         self._kept, self._is_full, self.why_not = [], True, why_not
 
 
+class Rereading:
+    """The indices of the first batches, which are asked for again.
+
+    Args:
+        most: batches that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[Any] = []
+        self._place: int | None = None
+
+    def begin(self, is_again: bool) -> None:
+        """A block of steps begins: batches are asked for again, or new ones."""
+        self._place = 0 if is_again and self._kept else None
+
+    def index(self, own: Any) -> Any:
+        """Return what a worker is asked for, instead of the sampler's own next batch."""
+        if self._place is None:
+            if len(self._kept) < self._most:
+                self._kept.append(own)
+            return own
+        chosen = self._kept[self._place % len(self._kept)]
+        self._place += 1
+        return chosen
+
+
 def is_tensor(value: Any) -> bool:
-    """Without importing torch, which is there if a batch has one."""
+    """Return True for a tensor, without importing torch, which is there if a batch has one."""
     return hasattr(value, "element_size") and hasattr(value, "_version")
 
 
 def tensors(batch: Any) -> list[Any]:
-    """All tensors in a batch."""
+    """Return all tensors in a batch."""
     found: list[Any] = []
 
     def note(tensor: Any) -> Any:
@@ -98,7 +125,7 @@ def tensors(batch: Any) -> list[Any]:
 
 
 def shapes(batch: Any) -> list[list[int]]:
-    """Of all tensors in a batch; none of one that cannot be looked into."""
+    """Return the shapes of all tensors in a batch; none of one that cannot be looked into."""
     try:
         return [list(map(int, tensor.shape)) for tensor in tensors(batch)]
     except Exception:  # noqa: BLE001 - containers of others, rebuilt
@@ -106,7 +133,7 @@ def shapes(batch: Any) -> list[list[int]]:
 
 
 def copied(batch: Any) -> Any:
-    """The batch with tensors of its own, pinned where they were."""
+    """Return the batch with tensors of its own, pinned where they were."""
     return rebuilt(batch, _copied)
 
 
@@ -117,7 +144,7 @@ def _copied(tensor: Any) -> Any:
 
 
 def rebuilt(batch: Any, change: Any) -> Any:
-    """The same containers made anew around changed tensors.
+    """Return the same containers made anew around changed tensors.
 
     Raises:
         UnknownBatchError: there is something in it that cannot be made anew.

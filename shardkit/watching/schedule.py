@@ -1,11 +1,11 @@
 """Which steps are taken how, by their number alone: all ranks of a run change over together. Pure.
 
 A session is ``rounds`` times the same blocks of steps: as the script has it, with files in memory,
-with batches replayed, and with files dropped from memory. Rates of one kind are thus taken at
-several times of the run, and a machine that slows down meanwhile slows all kinds alike.
+and with batches replayed. Rates of one kind are thus taken at several times of the run, and a
+machine that slows down meanwhile slows all kinds alike.
 
 The first steps of a block do not count: of the batches that workers made ahead, ``depth`` were
-asked for in the block before. Dropping files follows on replaying, while no worker reads any.
+asked for in the block before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-OWN, WARM, REPLAY, COLD, TRACE = "own", "warm", "replay", "cold", "trace"
+OWN, WARM, REPLAY, TRACE = "own", "warm", "replay", "trace"
 
 WARM_UP = 4
 """Steps before the first block: a model's first ones allocate, and tune themselves."""
@@ -31,7 +31,7 @@ class Plan:
 
     Attributes:
         steps: that count, of each kind. rounds: they are taken in. replays: whether batches are
-            replayed. rereads: whether files are read again, warm and cold. counts: whether the
+            replayed. rereads: whether the same files are read again. counts: whether the
             operations of one step are counted. traces: whether some steps are traced: ``"gpu"`` if
             they use one.
         profiles: whether a profiler may look into the processes.
@@ -75,8 +75,6 @@ class Schedule:
             kinds.append(WARM)
         if plan.replays:
             kinds.append(REPLAY)
-        if plan.rereads and can_reread:
-            kinds.append(COLD)
         self.kinds = kinds
         self.counted = max(1, -(-plan.steps // plan.rounds))
         self.lead = depth + 1
@@ -94,7 +92,8 @@ class Schedule:
         return self.warm_up + self.num_blocks * self.block_steps
 
     def at(self, step: int) -> Now:
-        """How step number ``step`` is taken, from 0. After the session: as the script has it."""
+        """Return how step number ``step`` is taken, from 0. After the session: as the script has
+        it."""
         block, place = divmod(step - self.warm_up, self.block_steps)
         if block < 0 or block >= self.num_blocks:
             traced = WARM_UP <= step < self.warm_up

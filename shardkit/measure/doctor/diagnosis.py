@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Cause = Literal[
@@ -28,21 +28,7 @@ Cause = Literal[
 ]
 
 Arguments = dict[str, int | bool | None]
-"""Of torch's DataLoader."""
-
-
-@dataclass(frozen=True)
-class Applicable:
-    """A change that needs no edit of the script: what ``--apply`` sets for one more run.
-
-    Attributes:
-        loader: arguments of DataLoader that replace the script's own. others: that may be better.
-        warm: whether the files are read into memory before.
-    """
-
-    loader: Arguments = field(default_factory=dict)
-    others: tuple[Arguments, ...] = ()
-    warm: bool = False
+"""Arguments of torch's DataLoader."""
 
 
 @dataclass(frozen=True)
@@ -64,36 +50,39 @@ class Diagnosis:
 
     Attributes:
         sentence: the verdict, in one sentence with its figures. rank: the slow one's, if one is.
-        because: the evidence that decided, a sentence each.
         change: the one to make first, concrete: a command line, settings, or a line of code.
-        gain: None where none can be predicted. apply: None where the change needs an edit.
-        then: other changes worth trying afterwards.
+        gain: None where none can be predicted. removal: if the whole cause were gone, where the
+            change does not do that.
+        apply: arguments of DataLoader in place of the script's own, for ``--apply``; None where
+            the change needs an edit.
+        notes: what was not used for the verdict, and why, a sentence each.
     """
 
     cause: Cause
     sentence: str
-    because: tuple[str, ...]
     change: str
     gain: Gain | None = None
-    apply: Applicable | None = None
+    apply: Arguments | None = None
     rank: int | None = None
-    then: tuple[str, ...] = ()
+    removal: Gain | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worth(self) -> float:
+        """The factor of the rate if the whole cause were gone; 1 if that is unknown."""
+        gain = self.removal or self.gain
+        return gain.factor if gain else 1.0
 
 
 @dataclass(frozen=True)
 class Applied:
     """What ``--apply`` measured: samples or steps a second, ``what``, before and after.
-
-    Attributes:
-        predicted: the factor. tried: where several settings were, each in words, and its rate, the
-            proposed ones first; ``after`` is the best one's.
-    """
+    ``predicted``: the factor."""
 
     what: str
     before: float
     after: float
     predicted: float | None
-    tried: tuple[tuple[str, float], ...] = ()
 
     @property
     def factor(self) -> float:

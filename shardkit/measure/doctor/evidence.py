@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Phase = Literal["own", "replay", "warm", "cold"]
+Phase = Literal["own", "replay", "warm"]
 """How a step got its batch: as the script makes it; one of its first, again; made again while the
-files were in memory; made again from files that had just been dropped from memory."""
+files were in memory."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,12 @@ class Rate:
 @dataclass(frozen=True)
 class Rates:
     """What DS-Analyzer's differential needs (Mohan et al., "Analyzing and Mitigating Data Stalls
-    in DNN Training", VLDB 2021): the loop as it is, with loading that costs nothing (G there), with
-    the files in memory (P), and with none of them there (F)."""
+    in DNN Training", VLDB 2021): the loop as it is, with loading that costs nothing (G there), and
+    with the files in memory (P)."""
 
     own: Rate
     replay: Rate | None = None
     warm: Rate | None = None
-    cold: Rate | None = None
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,13 @@ class LoaderFacts:
     kind: str
     dataset: str
     batch_size: int | None
-    num_batches: int | None
-    num_workers: int
-    worker_type: str
-    prefetch_factor: int | None
-    pin_memory: bool
-    persistent_workers: bool
-    is_iterable: bool
+    num_batches: int | None = None
+    num_workers: int = 0
+    worker_type: str = "none"
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    is_iterable: bool = False
     settings: str = ""
     work: dict[str, Any] = field(default_factory=dict)
     made_at: str = ""
@@ -223,20 +222,13 @@ class RankEvidence:
 @dataclass(frozen=True)
 class GpuEvidence:
     """One GPU, by NVML: means over the run, of memory the most. ``utilisation`` only says that some
-    kernel ran. What the GPU does not tell is 0, and a note says so."""
+    kernel ran. ``throttle``: share of the looks at which each reason held, as ``thermal``."""
 
     name: str
     utilisation: float
     memory_used: int
     memory_total: int
-    power_w: float
-    power_limit_w: float
-    sm_mhz: float
-    max_sm_mhz: float
     throttle: dict[str, float]
-    """Share of the looks at which each reason held: ``power cap``, ``thermal`` and so on."""
-    pcie_rx_bytes_per_s: float
-    pcie_tx_bytes_per_s: float
 
 
 @dataclass(frozen=True)
@@ -246,89 +238,45 @@ class SystemEvidence:
     Attributes:
         cores: this process may use; with a quota, rounded up. cores_busy: the mean of those,
             whoever used them; script_cores: used by the script's processes.
-        per_core: share of time that each core was busy.
         throttled: share of time that the CPU quota stopped the script.
-        pressure: share of the time that some task waited for ``cpu``, ``memory``, ``io``.
-        disk_read_bytes_per_s, disk_reads_per_s: by the script's processes and of the devices.
-        major_faults_per_s: pages that had to be read from a disk.
-        shm_bytes, shm_free: of /dev/shm, used most and free least.
-        memory_available: least seen.
+        memory_available, shm_free: least seen; the second of /dev/shm.
     """
 
     seconds: float
     cores: int
     cores_busy: float
     script_cores: float
-    per_core: tuple[float, ...]
     throttled: float | None
-    pressure: dict[str, float]
-    disk_read_bytes_per_s: float
-    disk_reads_per_s: float
-    major_faults_per_s: float
     memory_available: int
-    shm_bytes: int | None
     shm_free: int | None
     gpus: tuple[GpuEvidence, ...] = ()
 
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What a trace of torch.profiler says of some steps.
+    """What a trace of torch.profiler says of the GPUs in some steps.
 
     Attributes:
-        has_gpu: whether there is any kernel or copy of a GPU in it; the figures of GPUs are 0 if
-            not. steps: seen, by their marks.
         gpu_idle: share of the time between the first and the last thing on the GPU that nothing ran
             on it. kernels_per_s, kernel_s: how many, and their mean seconds.
         copy_exposed: share of the time that only a copy ran on the GPU, no kernel beside it.
-        tensor_core: share of the kernels' time in kernels that use Tensor Cores, by their names.
-        collective: share of the GPU's time in NCCL's kernels.
-        ops_per_step: calls of torch's operators that call no other.
-        syncs: lines that make the host wait for the device.
     """
 
     seconds: float
-    steps: int
-    has_gpu: bool
-    gpu_idle: float = 0.0
-    kernels_per_s: float = 0.0
-    kernel_s: float = 0.0
-    copy_exposed: float = 0.0
-    tensor_core: float = 0.0
-    collective: float = 0.0
-    ops_per_step: float = 0.0
-    syncs: tuple[CodeLine, ...] = ()
-
-
-@dataclass(frozen=True)
-class KernelTrial:
-    """Some of the script's pictures, decoded and cropped by shardkit's kernel after the run:
-    seconds of a core for each, while all cores do that; of how many; crops of how many pixels."""
-
-    seconds: float
-    num_pictures: int
-    side: int
+    gpu_idle: float
+    kernels_per_s: float
+    kernel_s: float
+    copy_exposed: float
 
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How much of the device's peak the model's arithmetic uses.
+    """How much of the device's peak the model's arithmetic uses. ``mfu``: model FLOPs a second
+    through ``peak``, in FLOPs a second."""
 
-    Attributes:
-        mfu: model FLOPs a second through ``peak``, which is in FLOPs a second and ``source`` says
-            whose figure it is. reference: samples a second that the user named; of_reference:
-            the measured rate through that.
-        accelerator: MLPerf Storage's utilisation: the loop's time if loading cost nothing, through
-            its time as it is. It passes from 0.9 on.
-    """
-
-    accelerator: float | None = None
     flops_per_s: float | None = None
     mfu: float | None = None
     peak: float | None = None
-    source: str | None = None
-    reference: float | None = None
-    of_reference: float | None = None
 
 
 @dataclass(frozen=True)
@@ -340,6 +288,8 @@ class Evidence:
         cut_s: after so many seconds it was ended before enough was seen (``--seconds``).
         failed: it ended with an error, by itself. short_loop: steps seen of a loop that was too
             short to be timed. lines: costly ones, if no loop was timed.
+        crop_s: seconds of a core in which shardkit's kernel, tried after the run, decodes and
+            crops one of the script's pictures.
         notes: what could not be seen, and why, a sentence each.
     """
 
@@ -352,7 +302,7 @@ class Evidence:
     ranks: tuple[RankEvidence, ...]
     system: SystemEvidence
     trace: TraceFacts | None = None
-    kernel: KernelTrial | None = None
+    crop_s: float | None = None
     utilisation: Utilisation = field(default_factory=Utilisation)
     notes: tuple[str, ...] = ()
     cut_s: float | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardkit.measure.doctor.evidence import Phase, RankEvidence
@@ -18,8 +19,8 @@ MOST_BARS = 2400
 RAREST = 0.02
 """So many of the bars may be cut off at the top: one step of 30 s would leave the others flat."""
 
-ROOM = 1.15
-"""The highest of the others leaves some."""
+HEADROOM = 1.15
+"""The highest of the others leaves some space above it."""
 
 Step = tuple[float, Phase, float, float]
 
@@ -43,75 +44,42 @@ class Timeline:
     top: float
 
 
-@dataclass(frozen=True)
-class Bar:
-    """Some steps of one phase, one after another: from when to when, and their mean wait and
-    total, in seconds."""
-
-    start: float
-    end: float
-    phase: Phase
-    wait: float
-    total: float
-
-
 def timeline(ranks: Sequence[RankEvidence]) -> Timeline | None:
-    """None if no step of any was seen."""
-    seen = [rank for rank in ranks if _usable(rank.timeline)]
+    """Return the steps as bars; None if no step of any rank was seen."""
+    known = {rank.rank: [step for step in rank.timeline if _is_usable(step)] for rank in ranks}
+    seen = {number: steps for number, steps in known.items() if steps}
     if not seen:
         return None
+    totals = sorted(step[3] for steps in seen.values() for step in steps)
+    top = HEADROOM * totals[math.ceil((1 - RAREST) * len(totals)) - 1]
+    seconds = max(steps[-1][0] + steps[-1][3] for steps in seen.values())
     most = max(MOST_BARS // len(seen), 20)
-    bars = [[*in_bars(_usable(rank.timeline), most)] for rank in seen]
-    seconds = max(bar.end for row in bars for bar in row)
-    top = _top([bar.total for row in bars for bar in row])
-    made = [_row(rank, row, seconds, top) for rank, row in zip(seen, bars, strict=True)]
-    return Timeline(tuple(made), seconds, top)
+    rows = [_row(number, steps, most, seconds, top) for number, steps in seen.items()]
+    return Timeline(tuple(rows), seconds, top)
 
 
-def _usable(steps: Sequence[Step]) -> list[Step]:
-    """Those that took some time."""
-    return [one for one in steps if all(map(math.isfinite, (one[0], *one[2:]))) and one[3] > 0]
+def _is_usable(step: Step) -> bool:
+    return all(map(math.isfinite, (step[0], *step[2:]))) and step[3] > 0
 
 
-def in_bars(steps: Sequence[Step], most: int) -> Iterator[Bar]:
-    """So many bars at most, but for where the phase changes: there a bar ends. No phase that was
-    seen is left out."""
-    size = math.ceil(len(steps) / most)
-    for start in range(0, len(steps), size):
-        chunk = steps[start : start + size]
-        end = chunk[0][0]
-        for phase in dict.fromkeys(step[1] for step in chunk):
-            own = [step for step in chunk if step[1] == phase]
-            total = sum(step[3] for step in own)
-            begun = max(end, own[0][0])
-            end = begun + total
-            yield Bar(begun, end, phase, sum(s[2] for s in own) / len(own), total / len(own))
-
-
-def _top(totals: Sequence[float]) -> float:
-    kept = sorted(totals)[: max(math.ceil((1 - RAREST) * len(totals)), 1)]
-    return ROOM * kept[-1]
-
-
-def _row(rank: RankEvidence, bars: Sequence[Bar], seconds: float, top: float) -> RankRow:
-    paths: dict[str, list[str]] = {}
-    for bar in bars:
-        x, wide = WIDE * bar.start / seconds, WIDE * (bar.end - bar.start) / seconds
-        whole = TALL * min(bar.total / top, 1)
-        wait = min(TALL * min(max(bar.wait, 0) / top, 1), whole)
-        paths.setdefault("wait", []).append(_box(x, TALL - wait, wide, wait))
-        paths.setdefault(f"phase-{bar.phase}", []).append(_box(x, TALL - whole, wide, whole - wait))
-    return RankRow(rank.rank, {key: "".join(drawn) for key, drawn in paths.items()}, _about(rank))
+def _row(rank: int, steps: Sequence[Step], most: int, seconds: float, top: float) -> RankRow:
+    """Return a bar for each step, or of very many for some, each as wide as the time to the next
+    one."""
+    some = steps[:: math.ceil(len(steps) / most)]
+    ends = [*(step[0] for step in some[1:]), seconds]
+    paths: dict[str, str] = defaultdict(str)
+    for (start, phase, wait, total), end in zip(some, ends, strict=True):
+        x, wide = WIDE * start / seconds, WIDE * (end - start) / seconds
+        whole = TALL * min(total / top, 1)
+        waited = min(TALL * max(wait, 0) / top, whole)
+        paths["wait"] += _box(x, TALL - waited, wide, waited)
+        paths[f"phase-{phase}"] += _box(x, TALL - whole, wide, whole - waited)
+    spent, waits = sum(step[3] for step in steps), sum(step[2] for step in steps)
+    mean, share = milliseconds(spent / len(steps)), percent(waits / spent)
+    return RankRow(
+        rank, paths, f"rank {rank}: {len(steps):,} steps of {mean}, {share} of it waiting"
+    )
 
 
 def _box(x: float, y: float, wide: float, tall: float) -> str:
     return f"M{x:.1f} {y:.1f}h{wide:.2f}v{tall:.1f}h{-wide:.2f}z" if tall >= 0.05 else ""
-
-
-def _about(rank: RankEvidence) -> str:
-    steps = _usable(rank.timeline)
-    total, wait = sum(step[3] for step in steps), sum(step[2] for step in steps)
-    mean = milliseconds(total / len(steps))
-    return (
-        f"rank {rank.rank}: {len(steps):,} steps of {mean}, {percent(wait / total)} of it waiting"
-    )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, get_args
+from typing import Any
 
 from shardkit.measure.doctor.evidence import (
     CodeLine,
@@ -75,7 +75,7 @@ def processes(records: dict[int, list[Event]]) -> list[Process]:
 
 
 def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
-    """The processes that train, by rank. A process with no steps is none of them."""
+    """Return the processes that train, by rank. A process with no steps is none of them."""
     trainers = [one for one in found if _counted(main_steps(one))]
     made = [_rank(one, _fetches(one, found), _held(one, found), host) for one in trainers]
     seen = sorted(made, key=lambda rank: (rank.rank, rank.pid))
@@ -85,7 +85,7 @@ def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
 
 
 def main_loop(process: Process) -> int:
-    """The number of the loop that trains; else that of the one with most steps."""
+    """Return the number of the loop that trains; else that of the one with most steps."""
     for event in process.of("session"):
         return int(event["loop"])
     counts = Counter(event["loop"] for event in process.of("step"))
@@ -93,18 +93,18 @@ def main_loop(process: Process) -> int:
 
 
 def main_steps(process: Process) -> list[Event]:
-    """Steps of that loop."""
+    """Return steps of that loop."""
     loop = main_loop(process)
     return [event for event in process.of("step") if event["loop"] == loop]
 
 
 def is_over(process: Process) -> bool:
-    """Whether its session is."""
+    """Return True if its session is over."""
     return bool(process.of("session over"))
 
 
 def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
-    """Batches that were made for a process; the first of each worker warms it up."""
+    """Return batches that were made for a process; the first of each worker warms it up."""
     kept: list[Event] = []
     for process in found:
         parent = process.pid if process is trainer else None
@@ -114,13 +114,14 @@ def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
 
 
 def _counted(every: list[Event]) -> list[Event]:
-    """The steps that figures are taken from: of a script that ended early, all after the first."""
+    """Return the steps that figures are taken from: of a script that ended early, all after the
+    first."""
     steps = [step for step in every[FIRST_STEPS:] if step["phase"] != TRACE]
     return [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
 
 
 def _held(trainer: Process, found: Sequence[Process]) -> list[str]:
-    """Containers of samples that are open in the processes that make its batches."""
+    """Return containers of samples that are open in the processes that make its batches."""
     paths = set()
     for process in found:
         parent = process.pid if process is trainer else None
@@ -133,15 +134,16 @@ def _held(trainer: Process, found: Sequence[Process]) -> list[str]:
 def _rank(process: Process, fetches: list[Event], held: list[str], host: str) -> RankEvidence:
     loop = main_loop(process)
     facts = next(event for event in process.of("loop") if event["loop"] == loop)
+    loader = _loader(facts)
     every = main_steps(process)
-    _mark_starts(every, facts)
+    _mark_starts(every, loader)
     steps = [s for s in every[FIRST_STEPS:] if s["phase"] != TRACE]
     counted = _counted(every)
     own = [s for s in counted if s["phase"] == OWN] or counted
     flagging = [*process.of("counted"), *process.of("session over")]
     flags = {flag for event in flagging for flag in event["flags"]}
     times = _step_times(own, steps, facts["world"] > 1)
-    epochs = _epochs(process, loop, facts, times)
+    epochs = _epochs(process, loop, loader.num_batches, times)
     counts = process.of("counted")[:1]
     return RankEvidence(
         rank=facts["rank"],
@@ -149,9 +151,9 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         host=host,
         pid=process.pid,
         device="cuda" if "cuda" in flags else "cpu",
-        loader=_loader(facts),
+        loader=loader,
         step=times,
-        worker=_worker(fetches, own, facts["num_workers"]),
+        worker=_worker(fetches, own, loader.num_workers),
         rates=_rates(counted, times, epochs, len(steps)),
         epochs=epochs,
         files=_files(fetches, held),
@@ -160,19 +162,17 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         flops=counts[0]["flops"] if counts else None,
         dtype=(counts[0]["dtype"] or None) if counts else None,
         flags=frozenset(flags),
-        samples_per_step=_samples(facts, fetches),
+        samples_per_step=_samples(loader, fetches),
         picture_side=_picture_side(process.of("session")),
-        handover=_handover(own) if facts["num_workers"] else 0.0,
+        handover=_handover(own) if loader.num_workers else 0.0,
         cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
         timeline=_timeline(every),
     )
 
 
 def _loader(facts: Event) -> LoaderFacts:
-    names = ("dataset", "batch_size", "num_batches", "num_workers", "worker_type")
-    more = ("prefetch_factor", "pin_memory", "persistent_workers", "is_iterable")
-    ours = ("settings", "work", "made_at")
-    found = {name: facts[name] for name in (*names, *more, *ours) if name in facts}
+    known = {one.name for one in fields(LoaderFacts)}
+    found = {name: value for name, value in facts.items() if name in known}
     return LoaderFacts(kind=facts["type"], **found)
 
 
@@ -180,7 +180,8 @@ def _loader(facts: Event) -> LoaderFacts:
 
 
 def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepTimes:
-    """Means of a step's parts. Where there are other ranks, backward's waiting is for them."""
+    """Return means of a step's parts. Where there are other ranks, backward's waiting is for
+    them."""
     parts = {kind: _mean(s["parts"].get(kind, 0.0) for s in own) for kind in _PARTS}
     parts |= {kind: _mean(s["parts"].get(kind, 0.0) for s in every) for kind in RARE}
     waiting = _mean(s["parts"].get("backward blocked", 0.0) for s in own) if has_others else 0.0
@@ -201,12 +202,12 @@ _PARTS = ("copy", "backward", "optimizer", "collective", "sync")
 
 
 def _beside(step: Event) -> float:
-    """Seconds that the loop waited for batches of another loader, beside its own."""
+    """Return seconds that the loop waited for batches of another loader, beside its own."""
     return float(step["parts"].get("wait", 0.0))
 
 
 def _blocked(step: Event) -> float:
-    """Seconds that the loop's thread waited for something in the script's own code."""
+    """Return seconds that the loop's thread waited for something in the script's own code."""
     wall, cpu, starved = step["busy"]
     known = ("backward blocked", "collective", "sync", "copy", "optimizer", "wait", *RARE)
     return float(
@@ -218,11 +219,11 @@ def _rates(counted: list[Event], times: StepTimes, epochs: Epochs, num_steps: in
     own = _rate(counted, OWN, times, _gap(epochs, times))
     if own is None:
         raise ValueError(f"no step of {num_steps} counts")
-    return Rates(own, *(_rate(counted, kind, times, 0.0) for kind in ("replay", "warm", "cold")))
+    return Rates(own, *(_rate(counted, kind, times, 0.0) for kind in ("replay", "warm")))
 
 
 def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate | None:
-    """Steps a second of one kind; ``gap`` is what a step has of the start of its epoch."""
+    """Return steps a second of one kind; ``gap`` is what a step has of the start of its epoch."""
     blocks: dict[int, list[float]] = defaultdict(list)
     for step in counted:
         if step["phase"] == kind and not step["starts"]:
@@ -240,10 +241,10 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
 # --- epochs -------------------------------------------------------------------------------
 
 
-def _mark_starts(steps: list[Event], facts: Event) -> None:
+def _mark_starts(steps: list[Event], loader: LoaderFacts) -> None:
     """Mark the steps that an epoch starts with: until every worker has made all the batches that it
     makes ahead, batches come late. Short epochs have no others: then only the first is marked."""
-    ramp = 1 + facts["num_workers"] * (facts["prefetch_factor"] or 0)
+    ramp = 1 + loader.num_workers * (loader.prefetch_factor or 0)
     epochs: dict[int, list[Event]] = defaultdict(list)
     for step in steps:
         epochs[step["epoch"]].append(step)
@@ -255,14 +256,14 @@ def _mark_starts(steps: list[Event], facts: Event) -> None:
 
 
 def _gap(epochs: Epochs, times: StepTimes) -> float:
-    """Seconds a step that beginning its epoch costs, beside what is in its own waiting."""
+    """Return seconds a step that beginning its epoch costs, beside what is in its own waiting."""
     if epochs.steps <= SHORT_EPOCH:
         return 0.0
     return times.total * epochs.share / max(1 - epochs.share, 1e-9)
 
 
-def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epochs:
-    """What the starts of epochs cost; the first epoch of all has imports in it."""
+def _epochs(process: Process, loop: int, num_batches: int | None, times: StepTimes) -> Epochs:
+    """Return what the starts of epochs cost; the first epoch of all has imports in it."""
     steps = main_steps(process)
     starts: dict[int, list[Event]] = defaultdict(list)
     for step in steps:
@@ -270,7 +271,7 @@ def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epoc
             starts[step["epoch"]].append(step)
     whole = [start for start in starts.values() if start[0]["first"] is not None]
     ends = [e for e in process.of("epoch end") if e["loop"] == loop]
-    length = facts["num_batches"] or (len(steps) / len(ends) if ends else None)
+    length = num_batches or (len(steps) / len(ends) if ends else None)
     if earlier := [*Counter(step["epoch"] for step in steps).values()][:-1]:
         length = median(earlier)  # a loop may break off
     firsts = [step["first"] for step in steps if step["first"] is not None]
@@ -286,7 +287,7 @@ def _epochs(process: Process, loop: int, facts: Event, times: StepTimes) -> Epoc
 
 
 def _lost(start: list[Event], usual: float) -> float:
-    """Seconds that the loop waited longer than usual while an epoch started."""
+    """Return seconds that the loop waited longer than usual while an epoch started."""
     waits = float(sum(step["wait"][0] for step in start[1:]))
     return max(0.0, float(start[0]["first"]) + waits - usual * len(start))
 
@@ -294,23 +295,14 @@ def _lost(start: list[Event], usual: float) -> float:
 def _timeline(steps: list[Event]) -> tuple[tuple[float, Phase, float, float], ...]:
     start = steps[0]["t"] - steps[0]["wait"][0]
     return tuple(
-        (
-            s["t"] - s["wait"][0] - start,
-            _phase(s["phase"]),
-            s["wait"][0],
-            s["wait"][0] + s["busy"][0],
-        )
+        (s["t"] - s["wait"][0] - start, s["phase"], s["wait"][0], s["wait"][0] + s["busy"][0])
         for s in steps[:MOST_POINTS]
         if s["phase"] != TRACE
     )
 
 
-def _phase(name: str) -> Phase:
-    return next((known for known in get_args(Phase) if known == name), "own")
-
-
 def _lines(steps: list[Event]) -> tuple[CodeLine, ...]:
-    """Lines of timed calls, by seconds a step."""
+    """Return lines of timed calls, by seconds a step."""
     found: dict[tuple[str, str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for step in steps:
         for kind, file, line, seconds, calls in step["lines"]:
@@ -328,7 +320,7 @@ def _lines(steps: list[Event]) -> tuple[CodeLine, ...]:
 
 
 def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerTimes:
-    """Means of what making a batch took. Waiting, of files read or of a network, is reading,
+    """Return means of what making a batch took. Waiting, of files read or of a network, is reading,
     wherever it happens: decoders read as they decode."""
     if not fetches:
         return WorkerTimes()
@@ -343,8 +335,8 @@ def _worker(fetches: list[Event], own: list[Event], num_workers: int) -> WorkerT
 
 
 def _handover(own: list[Event]) -> float:
-    """Seconds on a core by which the loop takes a batch from a worker. Where epochs start, it
-    starts workers meanwhile."""
+    """Return seconds on a core by which the loop takes a batch from a worker. Where epochs start,
+    it starts workers meanwhile."""
     return _mean(s["wait"][1] for s in own if not s["starts"])
 
 
@@ -379,8 +371,8 @@ _REGIONS = {
 
 
 def _files(fetches: list[Event], held: list[str]) -> FilesRead | None:
-    """What the dataset opened for its batches, or else has open; libraries that it imports on its
-    way are not counted."""
+    """Return what the dataset opened for its batches, or else has open; libraries that it imports
+    on its way are not counted."""
     opened = [path for fetch in fetches for path in fetch["paths"] if _is_data(path)]
     paths = opened or held
     if not paths:
@@ -410,15 +402,16 @@ def _size(path: str) -> int | None:
         return None
 
 
-def _samples(facts: Event, fetches: list[Event]) -> int | None:
-    if facts["batch_size"]:
-        return int(facts["batch_size"])
+def _samples(loader: LoaderFacts, fetches: list[Event]) -> int | None:
+    if loader.batch_size:
+        return loader.batch_size
     sizes = [fetch["size"] for fetch in fetches if fetch["size"]]
     return round(fmean(sizes)) if sizes else None
 
 
 def _picture_side(sessions: list[Event]) -> int | None:
-    """By the first tensor of a batch that looks like pictures: (B, C, H, W) or (B, H, W, C)."""
+    """Return the larger side of the pictures, by the first tensor of a batch that looks like some:
+    (B, C, H, W) or (B, H, W, C)."""
     for shape in (shape for event in sessions for shape in event["shapes"]):
         if len(shape) == 4 and 3 in (shape[1], shape[3]):
             return int(max(shape[2:] if shape[1] == 3 else shape[1:3]))

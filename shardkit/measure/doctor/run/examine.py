@@ -18,29 +18,23 @@ from shardkit.errors import ShardkitError
 from shardkit.measure.doctor.evidence import (
     Evidence,
     RankEvidence,
-    SystemEvidence,
     TraceFacts,
     Utilisation,
 )
-from shardkit.measure.doctor.machine.monitor import Monitor
+from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.run import collect
-from shardkit.measure.doctor.run.kernel_trial import kernel_trial
-from shardkit.measure.doctor.run.profile import Profile, Profiler
+from shardkit.measure.doctor.run.kernel_trial import crop_seconds
+from shardkit.measure.doctor.run.profile import hot_lines, read_speedscope, take_profile
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
-from shardkit.measure.doctor.run.speedscope import Stack, hot_lines, read_speedscope
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
-from shardkit.measure.doctor.trace.facts import facts, own_sources, read_trace
-from shardkit.measure.doctor.trace.utilisation import utilisation
-from shardkit.measure.doctor.verdict.contradictions import replay_contradicts
+from shardkit.measure.doctor.trace import read_trace, trace_facts
+from shardkit.measure.doctor.utilisation import utilisation
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
 POLL_S = 0.1
 
 ENOUGH, LATE = "which had seen enough", "since --seconds was over, before it had seen enough"
-
-IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems whose files cannot be dropped from memory."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask a program to end. A script may take its time; after a second one it has some
@@ -57,7 +51,7 @@ the script is."""
 START_S = 120.0
 """Seconds in which a loop may begin before ``--seconds`` are counted: imports and preparations."""
 
-PROFILE_S = 4.0
+PROFILE_S = 4
 """A profile is taken after all else, so that it slows nothing that is measured."""
 
 
@@ -81,15 +75,14 @@ class Keep:
     """What is kept of a run, besides the evidence.
 
     Attributes:
-        trace: where rank 0's trace goes. profile: where the profile goes; it is taken without
-            that, too. peak_tflops: of the device, in teraFLOPs a second. reference: samples a
-            second that the user wants.
+        trace: where rank 0's trace goes. profiles: whether a profile is taken; profile: where it
+            goes. peak_tflops: of the device, in teraFLOPs a second.
     """
 
     trace: Path | None = None
+    profiles: bool = True
     profile: Path | None = None
     peak_tflops: float | None = None
-    reference: float | None = None
 
 
 @dataclass(frozen=True)
@@ -98,12 +91,12 @@ class Examined:
 
     Attributes:
         exit_code: the script's own, 128 + a signal's number as shells have it; 0 where it was
-            ended because enough was seen.
+            ended because enough was seen. is_profiled: a profile was written.
     """
 
     evidence: Evidence
     exit_code: int
-    stacks: tuple[Stack, ...] = ()
+    is_profiled: bool = False
 
 
 def examine(
@@ -122,45 +115,29 @@ def examine(
     Raises:
         UsageError: it cannot be run.
     """
-    command = command_of(words)
+    command, keep = command_of(words), keep or Keep(profiles=False)
     started = time.perf_counter()
     with running(command, plan, out) as script, _forwarding(script, out) as told:
-        monitor = Monitor(script.processes)
-        with monitor:
-            over, profile = _wait(script, limits, told, keep)
+        with Monitor(script.processes) as monitor:
+            waiting = Waiting(script, limits, keep, told)
+            over = waiting.wait()
             code = script.process.poll()
         seconds = time.perf_counter() - started
         found = collect.processes(read_records(script.folder))
-        stacks = read_speedscope(profile.path) if profile and profile.path else ()
-        seen = _ranks(found, stacks)
-        trace, why = _trace(script.folder, seen, keep)
+        seen = collect.ranks(found, platform.node())
+        lines = hot_lines(read_speedscope(waiting.profile)) if waiting.is_profiled else ()
+        trace, trace_notes = _trace(script.folder, seen, keep)
+    if seen:
+        seen = (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
     system = monitor.result()
-    of_replays = [e["note"] for one in found for e in one.of("session over") if e.get("note")]
-    if plan.replays and any(rank.loader.is_iterable for rank in seen):
-        of_replays.append(
-            "no batch was replayed: nobody knows how many batches an iterable has, so that an epoch"
-            " would be longer than usual"
-        )
-    in_memory = [rank.files for rank in seen if rank.files and rank.files.file_system in IN_MEMORY]
-    if plan.rereads and in_memory:
-        of_replays.append(
-            f"{in_memory[0].folder} is in memory ({in_memory[0].file_system}), and stays there:"
-            " with no file in memory (F) is as with them"
-        )
-    of_gpus = monitor.notes if any(rank.device == "cuda" for rank in seen) else ()
-    unpatched = [e for one in found for e in one.of("unpatched")]
-    notes = (
-        *of_gpus,
-        *dict.fromkeys(f"{e['module']} was not watched: {e['why']}" for e in unpatched),
-        *dict.fromkeys(of_replays),
-        *([profile.why] if profile and profile.why else []),
-        *_no_profile(profile, keep),
-        *why,
-    )
-    cut_s = limits.seconds if over == LATE else None
-    failed = not over and not told and code != 0
     loops = [len(one.of("step")) for one in found if one.of("loop")]
-    decodes = keep is not None and seen and seen[0].worker.decoding > 0
+    decodes = keep.profiles and seen and seen[0].worker.decoding > 0
+    notes = [
+        *(monitor.notes if any(rank.device == "cuda" for rank in seen) else ()),
+        *_notes(found, plan, seen),
+        *waiting.profile_notes(),
+        *trace_notes,
+    ]
     evidence = Evidence(
         command=tuple(command),
         folder=os.getcwd(),
@@ -171,67 +148,48 @@ def examine(
         ranks=seen,
         system=system,
         trace=trace,
-        kernel=kernel_trial(seen[0]) if decodes else None,
-        utilisation=_utilisation(seen, system, keep or Keep()),
-        notes=notes,
-        cut_s=cut_s,
-        failed=failed,
+        crop_s=crop_seconds(seen[0]) if decodes else None,
+        utilisation=utilisation(seen[0], system, keep.peak_tflops) if seen else Utilisation(),
+        notes=tuple(dict.fromkeys(notes)),
+        cut_s=limits.seconds if over == LATE else None,
+        failed=not over and not told and code != 0,
         short_loop=max(loops) if loops and not seen else None,
-        lines=() if seen else hot_lines(stacks),
+        lines=() if seen else lines,
     )
-    return Examined(evidence, _exit_code(code, told), stacks)
+    return Examined(evidence, _exit_code(code, told), waiting.is_profiled)
 
 
-def _ranks(found: Sequence[collect.Process], stacks: tuple[Stack, ...]) -> tuple[RankEvidence, ...]:
-    """What was seen of each, with the costly lines of a profile in rank 0's."""
-    seen = collect.ranks(found, platform.node())
-    if not seen:
-        return seen
-    lines = hot_lines(stacks)
-    return (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
+def _notes(
+    found: Sequence[collect.Process], plan: Plan, seen: Sequence[RankEvidence]
+) -> Iterator[str]:
+    """Yield what could not be done in the script's processes, and why."""
+    for process in found:
+        for event in process.of("unpatched"):
+            yield f"{event['module']} was not watched: {event['why']}"
+        yield from (event["note"] for event in process.of("session over") if event.get("note"))
+    if plan.replays and any(rank.loader.is_iterable for rank in seen):
+        yield (
+            "no batch was replayed: nobody knows how many batches an iterable has, so that an epoch"
+            " would be longer than usual"
+        )
 
 
 def _trace(
-    folder: Path, seen: Sequence[RankEvidence], keep: Keep | None
+    folder: Path, seen: Sequence[RankEvidence], keep: Keep
 ) -> tuple[TraceFacts | None, tuple[str, ...]]:
-    """What rank 0's trace says; and why there is none, if one was asked for."""
+    """Return what rank 0's trace says; and why there is none, if one was asked for."""
     path = folder / f"{seen[0].pid}.trace.json.gz" if seen else None
     if path is None or not path.exists():
-        asked = keep is not None and keep.trace is not None
         why = "no trace was taken: the script ended before, or has a profiler of its own"
-        return None, (why,) if asked else ()
-    if keep is not None and keep.trace is not None:
+        return None, (why,) if keep.trace is not None else ()
+    if keep.trace is not None:
         shutil.copyfile(path, keep.trace)
+    if seen[0].device != "cuda":
+        return None, ()
     try:
-        events = read_trace(path)
+        return trace_facts(read_trace(path)), ()
     except ShardkitError as error:  # the script was ended while it was written
         return None, (f"the trace was not read: {error}",)
-    return facts(events, own_sources(events, [os.getcwd()])), ()
-
-
-def _no_profile(profile: Profile | None, keep: Keep | None) -> tuple[str, ...]:
-    is_missing = keep is not None and profile is None
-    return ("no profile was taken: the script ended before",) if is_missing else ()
-
-
-def _utilisation(seen: Sequence[RankEvidence], system: SystemEvidence, keep: Keep) -> Utilisation:
-    if not seen:
-        return Utilisation()
-    rank = seen[0]
-    rate, replay = rank.rates.own.steps_per_s, rank.rates.replay
-    return utilisation(
-        flops_per_step=rank.flops,
-        steps_per_s=rate,
-        device_name=system.gpus[0].name if rank.device == "cuda" and system.gpus else "cpu",
-        dtype=rank.dtype,
-        peak_tflops=keep.peak_tflops,
-        samples_per_s=rank.samples_per_step and rank.samples_per_step * rate * rank.world_size,
-        reference=keep.reference,
-        own_rate=rate,
-        replay_rate=None if replay is None or replay_contradicts(rank) else replay.steps_per_s,
-        waits=max(0.0, rank.step.wait - rank.handover) / max(rank.step.total, 1e-9)
-        + rank.epochs.share,
-    )
 
 
 def _exit_code(code: int | None, told: list[int]) -> int:
@@ -253,8 +211,8 @@ def _ended(code: int | None, over: str, told: list[int]) -> str:
 
 
 def _error(found: Sequence[collect.Process]) -> str:
-    """The first error that ended a process, to go on in a sentence; one that trains, if one did:
-    who started them tells of it in words of its own."""
+    """Return the first error that ended a process, to go on in a sentence; one that trains, if one
+    did: who started them tells of it in words of its own."""
     trainers = [one for one in found if one.of("loop")]
     errors = [event for one in trainers or found for event in one.of("error")]
     if not errors:
@@ -264,69 +222,66 @@ def _error(found: Sequence[collect.Process]) -> str:
     return f" ({first['what']}{place})"
 
 
-def _wait(
-    script: Script, limits: RunLimits, told: list[int], keep: Keep | None
-) -> tuple[str, Profile | None]:
-    """Wait until it has ended, or is to be ended; return why, empty if it ended by itself, and the
-    profile if one was taken.
+class Waiting:
+    """A script that is waited for.
 
     Args:
         told: signals that were sent to it.
+
+    Attributes:
+        profile: the file of a profile; is_profiled: it was written.
     """
-    waiting, line = Waiting(limits), StatusLine(script.folder, limits.tell, limits.tell_every_s)
-    profile, is_early = None, False
-    while script.process.poll() is None:
-        time.sleep(POLL_S)
-        line.look()
-        if told:
-            if len(told) > 1 and waiting.has_had_time_to_end():
-                return "", profile
-            continue
-        over = waiting.why_over(script.folder)
-        if keep is not None and ((over and (profile is None or is_early)) or waiting.sees_no_loop):
-            is_early = not over
-            line.look("a profile is taken")
-            profile = _profile(script, keep)
-        if over and not limits.to_end:
-            return over if script.process.poll() is None else "", profile
-    return "", profile
 
-
-def _profile(script: Script, keep: Keep) -> Profile:
-    with Profiler(script.process.pid, keep.profile or script.folder / "profile.json") as profiler:
-        until = time.monotonic() + PROFILE_S
-        while time.monotonic() < until and script.process.poll() is None:
-            time.sleep(POLL_S)
-        return profiler.stop()
-
-
-class Waiting:
-    """How long a script has run since things happened to it."""
-
-    def __init__(self, limits: RunLimits) -> None:
-        self._limits = limits
-        self._begun: float | None = None
+    def __init__(self, script: Script, limits: RunLimits, keep: Keep, told: list[int]) -> None:
+        self._script, self._limits, self._keep, self._told = script, limits, keep, told
+        self._line = StatusLine(script.folder, limits.tell, limits.tell_every_s)
         self._started = time.monotonic()
-        self._is_profiled = False
-        self._told: float | None = None
+        self._begun: float | None = None
+        self.profile = keep.profile or script.folder / "profile.json"
+        self.is_profiled = False
+        self._why_no_profile: str | None = None
 
-    def has_had_time_to_end(self) -> bool:
-        """Asked again and again since it was told to end for the second time."""
-        self._told = self._told or time.monotonic()
-        return time.monotonic() - self._told > PATIENCE_TO_END_S
+    def wait(self) -> str:
+        """Wait until the script has ended, or is to be ended; return why, empty if it ended by
+        itself."""
+        told_twice: float | None = None
+        process, is_early = self._script.process, False
+        while process.poll() is None:
+            time.sleep(POLL_S)
+            self._line.look()
+            if self._told:
+                told_twice = told_twice or (time.monotonic() if len(self._told) > 1 else None)
+                if told_twice and time.monotonic() - told_twice > PATIENCE_TO_END_S:
+                    return ""
+                continue
+            over = self._why_over()
+            # One is taken early, too, if no loop begins: it says where the script is.
+            no_loop = not self._begun and time.monotonic() - self._started > NO_LOOP_S
+            is_first = self._why_no_profile is None
+            if (over and (is_first or is_early)) or (no_loop and is_first):
+                is_early = not over
+                self._take_profile()
+            if over and not self._limits.to_end:
+                return over if process.poll() is None else ""
+        return ""
 
-    @property
-    def sees_no_loop(self) -> bool:
-        """Return True once, if no loop has begun after some seconds."""
-        is_short = time.monotonic() - self._started < NO_LOOP_S
-        if self._begun or self._is_profiled or is_short:
-            return False
-        self._is_profiled = True
-        return True
+    def profile_notes(self) -> list[str]:
+        """Return why there is no profile, if one was to be taken."""
+        if not self._keep.profiles or self.is_profiled:
+            return []
+        return [self._why_no_profile or "no profile was taken: the script ended before"]
 
-    def why_over(self, folder: Path) -> str:
+    def _take_profile(self) -> None:
+        if not self._keep.profiles:
+            return
+        self._line.look("a profile is taken")
+        why = take_profile(self._script.process.pid, self.profile, PROFILE_S)
+        self._why_no_profile, self.is_profiled = why, not why
+
+    def _why_over(self) -> str:
         """Return :data:`ENOUGH` if all ranks that began a session have ended it, :data:`LATE` if
         time is up; else nothing."""
+        folder = self._script.folder
         begun, over = (len(list(folder.glob(f"*.{kind}"))) for kind in ("begun", "over"))
         if begun and begun == over:
             return ENOUGH
@@ -338,8 +293,8 @@ class Waiting:
 
 @contextmanager
 def _forwarding(script: Script, out: IO[bytes] | None) -> Iterator[list[int]]:
-    """Where a script runs as by hand, signals are its own: they end it, and what was seen up to
-    then is told. Yields those that came."""
+    """Forward signals to the script, and yield those that came. Where a script runs as by hand,
+    signals are its own: they end it, and what was seen up to then is told."""
     told: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -358,7 +313,8 @@ def _forwarding(script: Script, out: IO[bytes] | None) -> Iterator[list[int]]:
 
 
 def _is_terminals() -> bool:
-    """Whether Ctrl-C reaches the script by itself: it is in the terminal's foreground group."""
+    """Return True if Ctrl-C reaches the script by itself: it is in the terminal's foreground
+    group."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

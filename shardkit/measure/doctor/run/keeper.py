@@ -36,8 +36,8 @@ def main() -> None:
 
 
 def _launchers(processes: set[int], folder: Path) -> set[int]:
-    """Pythons that started the ones that train, as torchrun does, and would call their end an
-    error, in many lines; all that they look after is ended next."""
+    """Return Pythons that started the ones that train, as torchrun does, and would call their end
+    an error, in many lines; all that they look after is ended next."""
     trainers = {int(path.stem) for path in folder.glob("[0-9]*.begun")}
     parents, found = _parents(), set(trainers)
     while more := {parents[one] for one in found if parents.get(one) in processes} - found:
@@ -57,8 +57,9 @@ def _end(mark: bytes, number: signal.Signals, patience_s: float) -> None:
 
 
 def _family(known: set[int], mark: bytes) -> set[int]:
-    """The processes that are marked, and all that descend from them, as those that were started
-    with another environment. ``known`` grows: a child whose parent has ended is another's."""
+    """Return the processes that are marked, and all that descend from them, as those that were
+    started with another environment. ``known`` grows: a child whose parent has ended is
+    another's."""
     parents = _parents()
     known.update(marked(mark))
     while more := {child for child, parent in parents.items() if parent in known} - known:
@@ -67,7 +68,7 @@ def _family(known: set[int], mark: bytes) -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """Process -> its parent, of all that run; a zombie does not."""
+    """Return each process that runs with its parent; a zombie does not."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -80,7 +81,8 @@ def _parents() -> dict[int, int]:
 
 
 def marked(mark: bytes) -> set[int]:
-    """Numbers of all processes with this variable; those that have ended have none any more."""
+    """Return numbers of all processes with this variable; those that have ended have none any
+    more."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

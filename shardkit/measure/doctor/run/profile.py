@@ -1,123 +1,93 @@
-"""Where the time goes in Python: py-spy beside a running script, which it does not stop."""
+"""Where the time goes in Python: py-spy beside a running script, and the lines of code it saw.
+
+The format: https://www.speedscope.app/file-format-schema.json; there is a profile a thread.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import Any, NamedTuple
 
+import shardkit
+from shardkit.errors import FormatError
+from shardkit.measure.doctor.evidence import CodeLine
 from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
 
 RATE = 50
 """Looks a second: enough for lines that take 2 % of some seconds. py-spy 0.4.3 took 4 % of a core
 for each process that it looked at, so it is not for the steps whose rate is measured; half as many
 looks take two thirds of that."""
 
-MOST_SECONDS = 3600
-"""py-spy ends by itself then, whatever became of us: it keeps every sample in memory."""
-
 PATIENCE_S = 10.0
-"""For py-spy to write its file once it was told to end."""
+"""For py-spy to find the processes, and to write its file."""
+
+LEAST_SHARE = 0.02
+"""A line that fewer of the samples were in says nothing: 1 of 50 may be chance."""
+
+MOST_LINES = 5
+"""Of a kind."""
+
+_THREAD = re.compile(r"Process (\d+) Thread (\d+) ")
+"""How py-spy calls a thread, with ``--subprocesses``."""
+
+_OURS = Path(shardkit.__file__).parent
+
+_NOT_USERS = re.compile(r"(^|[/\\])((site|dist)-packages|lib(64)?[/\\]python\d[.\d]*t?)[/\\]")
 
 
-@dataclass(frozen=True)
-class Profile:
-    """``path``: of a speedscope file; None if there is none, and ``why`` says why."""
-
-    path: Path | None
-    why: str = ""
+# --- taking one ---------------------------------------------------------------------------
 
 
-class Profiler:
-    """A sampled profile of a process and all that it starts, taken until :meth:`stop`.
+def take_profile(pid: int, output: Path, seconds: int) -> str:
+    """Write a sampled profile of a process and all that it starts, for speedscope; return why there
+    is none, empty if there is.
 
-    It must start when Python runs there already: py-spy gives up on a process that is none yet.
-    Leaving the block stops it, too.
+    Python must run there already: py-spy gives up on a process that is none yet. It ends by itself
+    with the script.
     """
-
-    def __init__(self, pid: int, output: str | Path, seconds: int = MOST_SECONDS) -> None:
-        """``output``: the file to write, for speedscope. It ends by itself after ``seconds``."""
-        self._output = Path(output)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
-        self._profile: Profile | None = None
-        program = find_py_spy()
-        why = why_not(pid, program)
-        if program is None or why is not None:
-            self._profile = Profile(None, why or "")
-            return
-        # A file, not a pipe: py-spy complains for as long as the machine is busy. `stop` closes it.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        try:
-            self._process = subprocess.Popen(
-                command(program, pid, self._output, seconds),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                start_new_session=True,  # Ctrl-C is for the script
-            )
-        except OSError as error:
-            self._said.close()
-            self._profile = Profile(None, f"py-spy did not start: {error}")
-
-    def __enter__(self) -> Profiler:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> Profile:
-        """End py-spy and say what came of it. It ends by itself with the script. What is called
-        again gives the same."""
-        if self._profile is None and self._process is not None and self._said is not None:
-            code = _end(self._process)
-            with self._said as said:
-                self._profile = outcome(code, _complaint(said), self._output)
-        return self._profile or Profile(None, "py-spy was not started")
-
-
-def outcome(code: int, complaint: str, output: Path) -> Profile:
-    """What came of a py-spy that ended with this code."""
-    if code == 0 and output.is_file() and output.stat().st_size:
-        return Profile(output)
-    if code == -signal.SIGINT:
-        complaint = "it was stopped before it had looked"
-    return Profile(None, f"py-spy wrote no profile: {complaint or f'it ended with code {code}'}")
-
-
-def find_py_spy() -> str | None:
-    """The program: on the path, or in the environment of this Python."""
     beside = Path(sys.executable).with_name("py-spy")
-    return shutil.which("py-spy") or shutil.which(str(beside))
-
-
-def command(program: str, pid: int, output: Path, seconds: int) -> list[str]:
-    """What is run. Not blocking: a process that is stopped 50 times a second would be slower."""
-    options = ["--subprocesses", "--full-filenames", "--nonblocking", "--format", "speedscope"]
-    limits = ["--rate", str(RATE), "--duration", str(seconds)]
-    return [program, "record", "--pid", str(pid), *options, *limits, "--output", str(output)]
-
-
-def why_not(pid: int, program: str | None) -> str | None:
-    """Why no profile can be taken of a process, in a sentence; None if it can.
-
-    py-spy needs the kernel's leave to read the memory of another process, which is the one to open
-    ``/proc/PID/mem``: https://docs.kernel.org/admin-guide/LSM/Yama.html
-    """
+    program = shutil.which("py-spy") or shutil.which(str(beside))
     if program is None:
         return "no profile was taken: py-spy is not installed (pip install py-spy)"
+    if refusal := why_not(pid):
+        return refusal
+    # Not blocking: a process that is stopped 50 times a second would be slower.
+    options = ["--subprocesses", "--full-filenames", "--nonblocking", "--format", "speedscope"]
+    limits = ["--rate", str(RATE), "--duration", str(seconds), "--output", str(output)]
+    try:
+        done = subprocess.run(
+            [program, "record", "--pid", str(pid), *options, *limits],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=seconds + PATIENCE_S,
+            start_new_session=True,  # Ctrl-C is for the script
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"py-spy wrote no profile: {error}"
+    if done.returncode == 0 and output.is_file() and output.stat().st_size:
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").splitlines()
+    complaint = next((show_path(line.strip()) for line in lines if "rror" in line), "")
+    return f"py-spy wrote no profile: {complaint or f'it ended with code {done.returncode}'}"
+
+
+def why_not(pid: int) -> str:
+    """Return why the kernel lets no profile be taken of a process; empty if it does.
+
+    py-spy needs leave to read the memory of another process, which is the one to open
+    ``/proc/PID/mem``: https://docs.kernel.org/admin-guide/LSM/Yama.html
+    """
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
     except PermissionError:
@@ -127,22 +97,118 @@ def why_not(pid: int, program: str | None) -> str | None:
         )
     except OSError:
         return f"no profile was taken: process {pid} had ended"
-    return None
+    return ""
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+# --- reading it ---------------------------------------------------------------------------
+
+
+class Frame(NamedTuple):
+    """A function, and the line in it that was running. ``line`` is 0 where nobody knows."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where a thread was seen for so many seconds, outermost frame first."""
+
+    is_main: bool
+    frames: tuple[Frame, ...]
+    seconds: float
+
+    @property
+    def work_of_worker(self) -> tuple[Frame, ...] | None:
+        """What runs below the loop of a worker of DataLoader; None if this is none. A worker that
+        was forked has the frames of the script above that."""
+        for number, frame in enumerate(self.frames):
+            is_torch = frame.file.endswith("torch/utils/data/_utils/worker.py")
+            if frame.function == "_worker_loop" and is_torch:
+                return self.frames[number + 1 :]
+        return None
+
+
+def read_speedscope(path: Path) -> list[Stack]:
+    """Return all stacks of a file, each with the seconds that it was seen for.
+
+    Raises:
+        FormatError: it is no such profile. StorageError: it cannot be read.
+    """
+    with os_errors(f"reading {show_path(path)}"):
+        data = path.read_bytes()
     try:
-        return process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+        return list(_stacks(json.loads(data)))
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise FormatError(
+            f"{show_path(path)} is no profile of py-spy for speedscope: {error!r}"
+        ) from error
 
 
-def _complaint(said: IO[bytes]) -> str:
-    """The line in which py-spy says what went wrong."""
-    said.seek(0)
-    text = said.read(1 << 16).decode("utf-8", "replace")
-    found = [line.strip() for line in text.splitlines() if "rror" in line]
-    return show_path(found[0]) if found else ""
+def _stacks(value: Any) -> Iterator[Stack]:
+    frames = [
+        Frame(str(one["name"]), str(one.get("file") or ""), int(one.get("line") or 0))
+        for one in value["shared"]["frames"]
+    ]
+    for profile in value["profiles"]:
+        if profile["type"] != "sampled" or profile["unit"] != "seconds":
+            raise ValueError(f"a profile of type {profile['type']!r} in {profile['unit']!r}")
+        # ``Process 7 Thread 7 "MainThread"``, whose name is empty if nothing imports threading.
+        thread = _THREAD.match(str(profile["name"]))
+        is_main = thread is not None and thread[1] == thread[2]
+        for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+            if min(sample, default=0) < 0 or not float(weight) >= 0:
+                raise ValueError(f"a sample {sample!r} of {weight!r} seconds")
+            kept = tuple(one for number in sample if _is_scripts(one := frames[number]))
+            yield Stack(is_main, kept, float(weight))
+
+
+def _is_scripts(frame: Frame) -> bool:
+    """Return True if it would be there without us: what watches the script would not. And py-spy
+    puts a frame on top for each process, which is no function."""
+    is_process = not frame.file and frame.function.startswith("process ")
+    return not is_process and not Path(frame.file).is_relative_to(_OURS / "watching")
+
+
+# --- the script's own lines ---------------------------------------------------------------
+
+
+def is_user_file(file: str) -> bool:
+    """Return True for the script's own code: not Python's, no installed package's, not ours."""
+    if not file or file.startswith("<") or _NOT_USERS.search(file):
+        return False
+    path = Path(file)
+    is_command = path.parent.name == "bin" and not path.suffix  # torchrun, accelerate
+    return not is_command and not path.is_relative_to(_OURS)
+
+
+def hot_lines(stacks: Iterable[Stack]) -> tuple[CodeLine, ...]:
+    """Return the script's lines that most of the running time was spent in or below: ``profile`` of
+    the training loops, ``profile-worker`` of the workers of DataLoader, dearest first. ``share`` is
+    of the time that threads of the kind were seen running, which a thread that waits is not.
+    """
+    loops, workers = [], []
+    for stack in stacks:
+        if (work := stack.work_of_worker) is not None:
+            workers.append((work, stack.seconds))
+        elif stack.is_main:
+            loops.append((stack.frames, stack.seconds))
+    return (*_lines(loops, "profile"), *_lines(workers, "profile-worker"))
+
+
+def _lines(stacks: Sequence[tuple[Sequence[Frame], float]], kind: str) -> Iterator[CodeLine]:
+    total = sum(seconds for _, seconds in stacks)
+    spent: dict[tuple[str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for frames, seconds in stacks:
+        mine = [n for n, frame in enumerate(frames) if is_user_file(frame.file)]
+        if mine:
+            frame, *called = frames[mine[-1] :]
+            calls = f" calls {called[0].function.rpartition('.')[2]}" if called else ""
+            spent[frame.file, frame.line][f"{frame.function}{calls}"] += seconds
+    dearest = sorted(spent, key=lambda place: sum(spent[place].values()), reverse=True)
+    for place in dearest[:MOST_LINES]:
+        seconds, doing = sum(spent[place].values()), spent[place]
+        if seconds >= LEAST_SHARE * total > 0:
+            what = max(doing, key=lambda one: doing[one])
+            yield CodeLine(*place, what, kind, share=seconds / total)

@@ -35,12 +35,13 @@ class Script:
     folder: Path
 
     def processes(self) -> set[int]:
-        """Numbers of its processes, wherever they moved to."""
+        """Return numbers of its processes, wherever they moved to."""
         return keeper.marked(_mark(self.folder))
 
 
 def command_of(words: str | Sequence[str], what: str = "doctor") -> list[str]:
-    """A command line, or its words; ``train.py ...`` is run by this Python. ``what`` asks for it.
+    """Return the words of a command line; ``train.py ...`` is run by this Python. ``what`` asks for
+    it.
 
     Raises:
         UsageError: it is none, or there is no such file.
@@ -62,8 +63,9 @@ def command_of(words: str | Sequence[str], what: str = "doctor") -> list[str]:
 
 @contextmanager
 def running(command: Sequence[str], plan: Plan, out: IO[bytes] | None = None) -> Iterator[Script]:
-    """The script, and the folder that it is watched into; both are gone after the block, with all
-    processes that it started. Should we be killed, a process of its own sees to that.
+    """Run a script, and yield it with the folder that it is watched into; both are gone after the
+    block, with all processes that it started. Should we be killed, a process of its own sees to
+    that.
 
     Args:
         out: where all it says goes, and it reads nothing; by default it has the terminal as if it

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 
-from shardkit.measure.doctor.diagnosis import Applicable
-from shardkit.measure.doctor.evidence import CodeLine, Evidence, FilesRead, RankEvidence
-from shardkit.measure.doctor.verdict.thresholds import (
-    FREE_MEMORY,
-    LOW_MFU,
-    OPTIMIZER,
-    SHM_FREE,
-    THERMAL,
-)
+from shardkit.measure.doctor.diagnosis import Arguments
+from shardkit.measure.doctor.evidence import CodeLine, Evidence, RankEvidence
+from shardkit.measure.doctor.verdict.thresholds import FREE_MEMORY, LOW_MFU, OPTIMIZER, THERMAL
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
-TEXTS = frozenset(["txt", "jsonl", "json", "md", "text"])
 
 MEMORY_SHARE = 0.5
 """Files are read into memory only if they take at most so much of what is available."""
 
+FETCH = (
+    "fetch the samples once, before training, into files, and pack these:"
+    " `shardkit pack FOLDER --to lmdb`"
+)
+"""For samples that come from no file."""
+
 
 def is_ours(rank: RankEvidence) -> bool:
-    """Whether the loop runs over shardkit's own loader or stream."""
+    """Return True if the loop runs over shardkit's own loader or stream."""
     return rank.loader.kind.startswith("shardkit.")
 
 
@@ -32,24 +30,31 @@ def is_cuda(rank: RankEvidence) -> bool:
     return rank.device.startswith("cuda") or "cuda" in rank.flags
 
 
-def ending(files: FilesRead | None) -> str:
-    """The most frequent, without its dot; empty if none was seen."""
-    if files is None or not files.endings:
-        return ""
-    return max(files.endings, key=lambda name: files.endings[name]).lstrip(".").lower()
+def upper(text: str) -> str:
+    """Return the text as a sentence begins."""
+    return text[0].upper() + text[1:]
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def ending(rank: RankEvidence) -> str:
+    """Return the most frequent ending of files, without its dot; empty if none was seen."""
+    endings = rank.files.endings if rank.files else {}
+    return max(endings, key=lambda name: endings[name], default="").lstrip(".").lower()
 
 
 def reads_pictures(rank: RankEvidence) -> bool:
-    return ending(rank.files) in PICTURES or rank.worker.decoding > 0
+    return ending(rank) in PICTURES or rank.worker.decoding > 0
 
 
 def folder(rank: RankEvidence) -> str:
-    """As the shell takes it; ``FOLDER`` if none was seen."""
+    """Return the folder of the files as the shell takes it; ``FOLDER`` if none was seen."""
     return shlex.quote(rank.files.folder) if rank.files and rank.files.folder else "FOLDER"
 
 
 def packed(rank: RankEvidence, kind: str) -> str:
-    """Where ``shardkit pack`` puts what this script reads, by default."""
+    """Return where ``shardkit pack`` puts what this script reads, by default."""
     name = os.path.basename(rank.files.folder.rstrip("/")) if rank.files else ""
     return f"{name or 'FOLDER'}-{kind}"
 
@@ -59,10 +64,10 @@ def batch_size(rank: RankEvidence) -> str:
 
 
 def pack_files(rank: RankEvidence) -> str:
-    """The line that packs the files of this script, and the loader that reads the result."""
+    """Return the line that packs the files of this script, and the loader that reads the result."""
     if reads_pictures(rank):
         return pack_pictures(rank)
-    kind = "npy" if ending(rank.files) in {"npy", "npz", "pt"} else "lmdb"
+    kind = "npy" if ending(rank) in {"npy", "npz", "pt"} else "lmdb"
     return (
         f"`shardkit pack {folder(rank)} --to {kind}`, then"
         f' shardkit.Loader(shardkit.open("{packed(rank, kind)}"), {batch_size(rank)},'
@@ -71,18 +76,18 @@ def pack_files(rank: RankEvidence) -> str:
 
 
 def faster_files(rank: RankEvidence) -> str:
-    """For a few files that hold all samples."""
+    """Return what to do with a few files that hold all samples."""
     return (
         f"copy {folder(rank)} to a local disk or to /dev/shm, or read its samples in the order in"
         " which they lie there"
     )
 
 
-def fetch_samples() -> str:
-    """For those that come from no file."""
+def fast_storage(rank: RankEvidence) -> str:
+    """Return what to do with files of ours."""
     return (
-        "fetch the samples once, before training, into files, and pack these:"
-        " `shardkit pack FOLDER --to lmdb`"
+        f"`shardkit stage {folder(rank)} /dev/shm/data`, or to a local disk, and open the copy:"
+        " the files are packed, and their disk is too slow"
     )
 
 
@@ -108,52 +113,16 @@ def pack_tokens(rank: RankEvidence) -> str:
 
 
 def smaller_pictures(rank: RankEvidence) -> str:
-    source = rank.files.folder if rank.files and rank.files.folder else "DATASET"
-    command = "convert" if is_ours(rank) else "pack"
+    """Return how to pack a dataset of ours again, for a loop that waits for its decoding."""
     return (
-        f"`shardkit {command} {shlex.quote(source)} small/ --to lmdb --resize 256` keeps less of"
+        f"`shardkit convert {folder(rank)} small/ --to lmdb --resize 256` keeps less of"
         " each picture to decode; `--restarts` instead loses nothing, and crops of JPEGs decode"
         " faster; `shardkit pack --estimate` says what that costs and gains"
     )
 
 
-def tune(rank: RankEvidence) -> str:
-    dataset = folder(rank) if rank.files else "DATASET"
-    return (
-        f"`shardkit tune {dataset} --batch-size {batch_size(rank)}`, then"
-        ' shardkit.Loader(..., workers="auto")'
-    )
-
-
-def fast_storage(rank: RankEvidence) -> str:
-    """For files of ours: packed they are."""
-    return (
-        f"`shardkit stage {folder(rank)} /dev/shm/data`, or to a local disk, and open the copy:"
-        " the files are packed, and their disk is too slow"
-    )
-
-
-def loader_arguments(arguments: dict[str, int | bool | None]) -> str:
-    """As in a call of DataLoader."""
-    return ", ".join(f"{name}={value}" for name, value in arguments.items())
-
-
-def worker_arguments(rank: RankEvidence, workers: int) -> dict[str, int | bool | None]:
-    """Arguments of DataLoader for so many workers: they stay alive between epochs, and hand over
-    pinned memory where there is a GPU to copy to."""
-    arguments: dict[str, int | bool | None] = {"num_workers": workers, "persistent_workers": True}
-    if is_cuda(rank) and not rank.loader.pin_memory:
-        arguments["pin_memory"] = True
-    return arguments
-
-
-def applicable(rank: RankEvidence, **arguments: int | bool | None) -> Applicable | None:
-    """Arguments that ``--apply`` can set: only of torch's own loader."""
-    return Applicable(loader=arguments) if rank.loader.kind == "DataLoader" else None
-
-
 def fits_memory(evidence: Evidence, rank: RankEvidence) -> bool:
-    """Whether all files of an epoch can stay in memory, as far as is known."""
+    """Return True if all files of an epoch can stay in memory, as far as is known."""
     if rank.files is None or not rank.files.folder:
         return False
     batches = (rank.loader.num_batches or 0) * max(1, rank.world_size)
@@ -163,82 +132,71 @@ def fits_memory(evidence: Evidence, rank: RankEvidence) -> bool:
     return size <= MEMORY_SHARE * evidence.system.memory_available
 
 
-def where_made(rank: RankEvidence) -> str:
-    """`` (train.py:31)``, the line of the loader, to go on in a sentence; empty if not known."""
-    return f" ({rank.loader.made_at})" if rank.loader.made_at else ""
+# --- loaders ------------------------------------------------------------------------------
 
 
-def where(rank: RankEvidence, *kinds: str) -> str:
-    """The costliest line of some kinds: ``train.py:31 (loss.item())``; empty if none was seen."""
-    line = costliest(rank.lines, *kinds)
-    return f"{line.file}:{line.line} ({line.what})" if line else ""
-
-
-def costliest(lines: Sequence[CodeLine], *kinds: str) -> CodeLine | None:
-    found = [line for line in lines if line.kind in kinds]
-    return max(found, key=lambda line: (line.seconds, line.share), default=None)
-
-
-def at(rank: RankEvidence, *kinds: str) -> str:
-    """`` at train.py:31 (...)``, to go on in a sentence; empty if no line was seen."""
-    place = where(rank, *kinds)
-    return f" at {place}" if place else ""
-
-
-def little_shm(evidence: Evidence) -> tuple[str, ...]:
-    """A warning where worker processes may not have the shared memory for their batches."""
-    free = evidence.system.shm_free
-    if free is None or free >= SHM_FREE:
-        return ()
-    return (f"/dev/shm has only {free / 1e6:.0f} MB left: start the container with --shm-size=8g",)
-
-
-def computing(evidence: Evidence, rank: RankEvidence) -> tuple[str, ...]:
-    """What makes the step itself faster, as far as the evidence says; nothing of CUDA on a CPU."""
-    found = list(data_parallel(rank))
-    if is_cuda(rank):
-        found += cuda_step(rank) + cuda_device(evidence)
-    return tuple(found)
-
-
-def data_parallel(rank: RankEvidence) -> tuple[str, ...]:
-    if "data_parallel" not in rank.flags:
-        return ()
+def tune(rank: RankEvidence) -> str:
     return (
-        "replace nn.DataParallel by DistributedDataParallel, a process a GPU: one process drives"
-        " all GPUs in turn now, and copies the model to them at each step",
+        f"`shardkit tune {folder(rank)} --batch-size {batch_size(rank)}`, then"
+        ' shardkit.Loader(..., workers="auto")'
     )
 
 
-def cuda_step(rank: RankEvidence) -> list[str]:
-    found = []
-    if "amp" not in rank.flags and rank.dtype in (None, "float32", "tf32"):
-        found.append(
-            'compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
-            " forward and loss uses the Tensor Cores"
-        )
-    if "compile" not in rank.flags:
-        found.append("`model = torch.compile(model)` fuses operations")
-    if "channels_last" not in rank.flags and reads_pictures(rank):
-        found.append(
-            "for a convolutional model, `model.to(memory_format=torch.channels_last)`, and the"
-            " pictures likewise"
-        )
-    total = rank.step.total
-    if "fused_optimizer" not in rank.flags and total and rank.step.optimizer > OPTIMIZER * total:
-        found.append("pass fused=True to the optimizer")
-    return found
+def worker_arguments(rank: RankEvidence, workers: int) -> Arguments:
+    """Return arguments of DataLoader for so many workers: they stay alive between epochs, and hand
+    over pinned memory where there is a GPU to copy to."""
+    arguments: Arguments = {"num_workers": workers, "persistent_workers": True}
+    if is_cuda(rank) and not rank.loader.pin_memory:
+        arguments["pin_memory"] = True
+    return arguments
 
 
-def cuda_device(evidence: Evidence) -> list[str]:
-    found, gpus = [], evidence.system.gpus
-    if gpus and all(gpu.memory_used < (1 - FREE_MEMORY) * gpu.memory_total for gpu in gpus):
-        found.append("a larger batch: more than half of the GPU's memory is free")
+def applicable(rank: RankEvidence, arguments: Arguments) -> Arguments | None:
+    """Return arguments that ``--apply`` can set: only of torch's own loader."""
+    return arguments if rank.loader.kind == "DataLoader" else None
+
+
+def where_made(rank: RankEvidence) -> str:
+    """Return `` (train.py:31)``, the line of the loader; empty if not known."""
+    return f" ({rank.loader.made_at})" if rank.loader.made_at else ""
+
+
+# --- lines of code ------------------------------------------------------------------------
+
+
+def costliest(rank: RankEvidence, kind: str) -> CodeLine | None:
+    found = [line for line in rank.lines if line.kind == kind]
+    return max(found, key=lambda line: (line.seconds, line.share), default=None)
+
+
+def at(rank: RankEvidence, kind: str) -> str:
+    """Return `` at train.py:31 (...)``, the costliest line of a kind; empty if none was seen."""
+    line = costliest(rank, kind)
+    return f" at {line.file}:{line.line} ({line.what})" if line else ""
+
+
+# --- a step that computes -----------------------------------------------------------------
+
+
+def computing(evidence: Evidence, rank: RankEvidence) -> str | None:
+    """Return what makes the step on a GPU faster, as far as the evidence says; None if nothing."""
+    gpus, mfu, total = evidence.system.gpus, evidence.utilisation.mfu, rank.step.total
     hot = [gpu for gpu in gpus if gpu.throttle.get("thermal", 0.0) > THERMAL]
-    if hot:
-        share = hot[0].throttle["thermal"]
-        found.append(f"cool the GPU: heat slows {hot[0].name} for {share:.0%} of the time")
-    mfu = evidence.utilisation.mfu
-    if mfu is not None and mfu < LOW_MFU:
-        found.append(f"only {mfu:.0%} of the device's peak is used (MFU): `--trace` shows by what")
-    return found
+    is_slow = total > 0 and rank.step.optimizer > OPTIMIZER * total
+    roomy = [gpu for gpu in gpus if gpu.memory_used < (1 - FREE_MEMORY) * gpu.memory_total]
+    hints = {
+        'compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
+        " forward and loss uses the Tensor Cores": "amp" not in rank.flags
+        and rank.dtype in (None, "float32", "tf32"),
+        "`model = torch.compile(model)` fuses operations": "compile" not in rank.flags,
+        "for a convolutional model, `model.to(memory_format=torch.channels_last)`, and the"
+        " pictures likewise": "channels_last" not in rank.flags and reads_pictures(rank),
+        "pass fused=True to the optimizer": is_slow and "fused_optimizer" not in rank.flags,
+        "use a larger batch: more than half of the GPU's memory is free": bool(gpus)
+        and len(roomy) == len(gpus),
+        f"cool the GPU: heat slows {hot[0].name if hot else ''}": bool(hot),
+        f"only {mfu or 0:.0%} of the device's peak is used (MFU): `--trace` shows by what": mfu
+        is not None
+        and mfu < LOW_MFU,
+    }
+    return next((hint for hint, is_so in hints.items() if is_so), None)

@@ -1,15 +1,12 @@
-"""One rank seen as a case: what the rules look at, and what they find."""
+"""One rank seen as a case: what the rules look at."""
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
-from shardkit.measure.doctor.diagnosis import Applicable, Cause, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence
-from shardkit.measure.doctor.verdict.predict import Loop, loop_of, share
+from shardkit.measure.doctor.verdict.predict import Loop, loop_of, made_in, share
 from shardkit.measure.doctor.verdict.thresholds import FLOOR
-from shardkit.measure.report.words import amount, milliseconds
 
 
 @dataclass(frozen=True)
@@ -21,12 +18,18 @@ class Case:
     loop: Loop
 
     def share(self, part: str) -> float:
-        """Of a step, by the name of the part."""
+        """Return the share of a step that a part takes, by its name."""
         return share(self.rank.step, part)
 
     def seconds(self, part: str) -> float:
-        """Of a step within an epoch, as the rate has it: the parts' means may differ a little."""
+        """Return seconds of a step within an epoch, as the rate has it: the parts' means may
+        differ a little."""
         return self.loop.steady * self.share(part)
+
+    def made(self, *parts: str) -> float:
+        """Return the share of making a batch that some parts of it take."""
+        work, made = self.loop.work, made_in(self.loop.work)
+        return sum(getattr(work, part) for part in parts) / made if made > 0 else 0.0
 
     @property
     def is_served(self) -> bool:
@@ -35,58 +38,20 @@ class Case:
         late = self.seconds("wait") - self.loop.taking
         return self.loop.workers > 0 and late < (FLOOR - 1) * self.loop.step
 
-
-@dataclass(frozen=True)
-class Suspect:
-    """A cause that may be the one, and the factor of the rate if it were wholly removed; its
-    ``diagnosis.gain`` is of the change that is proposed."""
-
-    diagnosis: Diagnosis
-    removal: float
+    @property
+    def workers(self) -> str:
+        """The number of workers, in a sentence."""
+        return workers(self.loop.workers)
 
 
-def candidate(
-    cause: Cause,
-    because: tuple[str, ...],
-    sentence: str,
-    change: str,
-    gain: Gain,
-    *,
-    removal: Gain | None = None,
-    apply: Applicable | None = None,
-    then: tuple[str, ...] = (),
-) -> Suspect:
-    """A cause, and its change; ``removal`` where that does not remove the whole of it."""
-    found = Diagnosis(cause, sentence, because, change, gain, apply, then=then)
-    return Suspect(found, (removal or gain).factor)
+def workers(num: int) -> str:
+    """Return ``2 workers`` and the like."""
+    if num == 0:
+        return "the loop's own process"
+    return "1 worker" if num == 1 else f"{num} workers"
 
 
 def cases(evidence: Evidence) -> list[Case]:
-    """A case for each rank that was timed."""
+    """Return a case for each rank that was timed."""
     loops = [(rank, loop_of(evidence, rank)) for rank in evidence.ranks]
     return [Case(evidence, rank, loop) for rank, loop in loops if loop is not None]
-
-
-def typical(found: list[Case]) -> Case:
-    """The rank that waits for batches as long as ranks usually do; of two the one that waits less,
-    as the other may be slow alone."""
-    waits = statistics.median_low(case.share("wait") for case in found)
-    return next(case for case in found if case.share("wait") == waits)
-
-
-def rates(case: Case) -> str:
-    """The measured rates, in a sentence."""
-    measured = case.rank.rates
-    text = f"The loop makes {amount(measured.own.steps_per_s)} steps/s as it is"
-    how = ("its first batches replayed", "the files in memory", "none of them there")
-    others = zip((measured.replay, measured.warm, measured.cold), how, strict=True)
-    return text + "".join(f", {amount(r.steps_per_s)} with {what}" for r, what in others if r) + "."
-
-
-def step_parts(case: Case) -> str:
-    """The parts of the step that take most of it, in a sentence."""
-    names = ("wait", "copy", "backward", "optimizer", "collective", "sync", "logging")
-    shares = {name: case.share(name) for name in (*names, "checkpoint", "other")}
-    most = sorted(shares, key=lambda name: -shares[name])[:3]
-    parts = ", ".join(f"{name} {shares[name]:.0%}" for name in most if shares[name] > 0)
-    return f"A step takes {milliseconds(case.loop.step)}: {parts or 'nothing that was timed'}."

@@ -8,30 +8,17 @@ thresholds are in ``thresholds.py``, all formulas in ``predict.py``.
 from __future__ import annotations
 
 import shlex
+import statistics
 from dataclasses import replace
 
 from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
-from shardkit.measure.doctor.evidence import Evidence
+from shardkit.measure.doctor.evidence import Evidence, RankEvidence, Rate
 from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict.case import Case, Suspect, cases, rates, step_parts, typical
-from shardkit.measure.doctor.verdict.contradictions import (
-    replay_contradicts,
-    without_contradictions,
-)
+from shardkit.measure.doctor.verdict import thresholds as at
+from shardkit.measure.doctor.verdict.case import Case, cases
 from shardkit.measure.doctor.verdict.loading_causes import loading
-from shardkit.measure.doctor.verdict.step_causes import idle_share, step_causes, straggler
-from shardkit.measure.doctor.verdict.thresholds import (
-    BLOCKED,
-    FLOOR,
-    GPU_IDLE,
-    LEAST_STEPS,
-    SHARED,
-    TIE,
-    UNEXPLAINED,
-    UNSTEADY,
-    WAITS,
-)
-from shardkit.measure.report.words import amount
+from shardkit.measure.doctor.verdict.step_causes import step_causes, straggler
+from shardkit.measure.report.words import amount, milliseconds, percent
 
 CHEAPEST: tuple[Cause, ...] = (
     "iterator per step",
@@ -58,177 +45,170 @@ STARTS = ("iterator per step", "epoch starts")
 
 LOOK_AGAIN = "Let the doctor look again, for longer (--steps), on a machine that is less busy."
 
-NUM_THEN = 4
-"""Changes that are named for afterwards: more of them are not read."""
+DATA_PARALLEL = (
+    "Replace nn.DataParallel by DistributedDataParallel, a process a GPU: one process drives all"
+    " GPUs in turn now, and copies the model to them at each step."
+)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """The one verdict on what was seen; of a machine that others use, it says so first."""
+    """Return the one verdict on what was seen; of a machine that others use, it says so first."""
     if evidence.failed:
-        return script_failed(evidence)
-    usable = [without_contradictions(rank) for rank in evidence.ranks]
-    seen = replace(evidence, ranks=tuple(rank for rank, _ in usable))
-    said = verdict(seen)
-    unused = [sentence for _, why in usable for sentence in why]
+        return Diagnosis(
+            "script failed",
+            f"The script failed, so there is no verdict: {evidence.ended}.",
+            f"Mend that first; without the doctor: `{shlex.join(evidence.command)}`.",
+        )
+    ranks, notes = [], []
+    for rank in evidence.ranks:
+        why = warm_contradicts(rank)
+        ranks.append(replace(rank, rates=replace(rank.rates, warm=None)) if why else rank)
+        notes += [why] if why else []
     if evidence.cut_s is not None:
-        unused.append(
+        notes.append(
             f"The run was cut after {amount(evidence.cut_s)} s (--seconds), before all steps were"
             " measured."
         )
-    sentence = f"{shared(evidence)}{said.sentence}"
-    return replace(said, sentence=sentence, because=(*said.because, *unused))
-
-
-def shared(evidence: Evidence) -> str:
-    """Return a sentence about other processes that use the machine; empty if they use little."""
+    said = verdict(replace(evidence, ranks=tuple(ranks)))
     system, others = evidence.system, predict.used_by_others(evidence.system)
-    if others < SHARED * system.cores:
-        return ""
-    return (
+    shared = (
         f"This machine is shared: other processes use {others:.1f} of {system.cores} cores, and the"
         f" script got {system.script_cores:.1f}. "
-    )
-
-
-def script_failed(evidence: Evidence) -> Diagnosis:
-    """Return what ended the script in place of a verdict."""
-    return Diagnosis(
-        "script failed",
-        f"The script failed, so there is no verdict: {evidence.ended}.",
-        (),
-        f"Mend that first; without the doctor: `{shlex.join(evidence.command)}`.",
-    )
+    ) * (others >= at.SHARED * system.cores)
+    return replace(said, sentence=f"{shared}{said.sentence}", notes=tuple(notes))
 
 
 def verdict(evidence: Evidence) -> Diagnosis:
-    """The verdict on rates that do not contradict each other."""
+    """Return the verdict on rates that do not contradict each other."""
     found = cases(evidence)
     missing = not_enough(evidence, found)
     if missing is not None:
         return missing
-    usual = typical(found)
+    # Of two ranks the one that waits less, as the other may be slow alone.
+    waits = statistics.median_low(case.share("wait") for case in found)
+    usual = next(case for case in found if case.share("wait") == waits)
     contradiction = replay_contradicts(usual.rank)
     if contradiction is not None:
-        return no_verdict(contradiction, LOOK_AGAIN, step_parts(usual))
-    large = [each for each in candidates(found, usual) if each.removal >= FLOOR]
+        return no_verdict(contradiction)
+    slow = straggler(found)
+    blamed = None if slow and waits < at.WAITS else loading(usual)
+    own = step_causes(found)
+    is_start = blamed is not None and blamed.cause in STARTS
+    if usual.loop.comes_in_time and not is_start and any(one.worth >= at.FLOOR for one in own):
+        blamed = None
+    large = [one for one in (slow, blamed, *own) if one is not None and one.worth >= at.FLOOR]
     if not large:
         return healthy(usual)
-    best = choose(large)
-    rest = [each for each in large if each is not best]
-    then = (*best.diagnosis.then, *(afterwards(each) for each in rest), *general(usual))
-    return replace(best.diagnosis, then=then[:NUM_THEN])
-
-
-def candidates(found: list[Case], usual: Case) -> list[Suspect]:
-    slow = straggler(found)
-    blamed = None if slow and usual.share("wait") < WAITS else loading(usual)
-    own = step_causes(found)
-    is_start = blamed is not None and blamed.diagnosis.cause in STARTS
-    if usual.loop.comes_in_time and not is_start and any(each.removal >= FLOOR for each in own):
-        blamed = None
-    return [each for each in (slow, blamed, *own) if each is not None]
-
-
-def choose(large: list[Suspect]) -> Suspect:
-    """The largest, or the cheapest to remove of those that are nearly as large."""
-    most = max(each.removal for each in large)
-    near = [each for each in large if each.removal * TIE >= most]
-    return min(near, key=lambda each: CHEAPEST.index(each.diagnosis.cause))
-
-
-def afterwards(other: Suspect) -> str:
-    return f"then {other.diagnosis.cause}: {other.diagnosis.change}"
-
-
-def general(case: Case) -> tuple[str, ...]:
-    """Worth a line whatever the verdict."""
-    return advice.data_parallel(case.rank)
+    most = max(one.worth for one in large)
+    near = [one for one in large if one.worth * at.TIE >= most]
+    return min(near, key=lambda one: CHEAPEST.index(one.cause))
 
 
 def not_enough(evidence: Evidence, found: list[Case]) -> Diagnosis | None:
-    """The verdict that there is none; None if there is enough to go by."""
+    """Return the verdict that there is none; None if there is enough to go by."""
+    longer = "Let the script run longer: more epochs, or more data."
     if not evidence.ranks and evidence.short_loop is not None:
         return no_verdict(
             f"A loop was seen, but only {evidence.short_loop} steps of it, of which the first are"
-            f" not timed; {LEAST_STEPS} are needed. How the script ended: {evidence.ended}.",
-            "Let the script run longer: more epochs, or more data.",
+            f" not timed; {at.LEAST_STEPS} are needed. How the script ended: {evidence.ended}.",
+            longer,
         )
     if not evidence.ranks:
         return no_verdict(
             "No process was seen that runs a loop over a torch DataLoader or a shardkit.Loader.",
             "Iterate over one of these, or over shardkit.watch(batches) for any other.",
-            *evidence.notes,
         )
     steps = max(rank.rates.own.num_steps for rank in evidence.ranks)
-    if not found or steps < LEAST_STEPS:
-        return no_verdict(
-            f"Only {steps} steps were timed, and {LEAST_STEPS} are needed; how the script ended:"
-            f" {evidence.ended or 'not seen'}.",
-            "Let the script run longer: more epochs, or more data."
-            if evidence.cut_s is None
-            else "Let the doctor look for longer: a larger --seconds.",
-            *evidence.notes,
-        )
-    return None
+    if found and steps >= at.LEAST_STEPS:
+        return None
+    return no_verdict(
+        f"Only {steps} steps were timed, and {at.LEAST_STEPS} are needed; how the script ended:"
+        f" {evidence.ended or 'not seen'}.",
+        longer if evidence.cut_s is None else "Let the doctor look for longer: a larger --seconds.",
+    )
 
 
-def no_verdict(sentence: str, change: str, *because: str) -> Diagnosis:
-    return Diagnosis("not enough evidence", sentence, because, change)
+def no_verdict(sentence: str, change: str = LOOK_AGAIN) -> Diagnosis:
+    return Diagnosis("not enough evidence", sentence, change)
 
 
 def healthy(case: Case) -> Diagnosis:
-    """Nothing is wrong; on a GPU, the step may still be made faster."""
-    loop = case.loop
-    gain = predict.free_loading(loop)
-    because = (rates(case), step_parts(case), *idle(case), *blocked(case))
-    hints = advice.computing(case.evidence, case.rank)
-    is_unsure = loop.noise >= UNSTEADY or FLOOR <= gain.factor < 1 + loop.noise
-    if is_unsure:
-        low, high = min(loop.noise, 0.99), loop.noise
+    """Return the verdict that nothing is wrong; on a GPU, the step may still be made faster."""
+    loop, factor = case.loop, predict.free_loading(case.loop).factor
+    if loop.noise >= at.UNSTEADY or at.FLOOR <= factor < 1 + loop.noise:
+        low, high = factor * (1 - min(loop.noise, 0.99)), factor * (1 + loop.noise)
         return no_verdict(
-            f"Free loading would make the loop {gain.factor * (1 - low):.2f} to"
-            f" {gain.factor * (1 + high):.2f} times as fast: the rates vary too much to say more.",
-            LOOK_AGAIN,
-            *because,
+            f"Free loading would make the loop {low:.2f} to {high:.2f} times as fast: the rates"
+            " vary too much to say more."
         )
-    if gain.factor >= UNEXPLAINED:
+    if factor >= at.UNEXPLAINED:
+        return no_verdict(
+            f"The loop would be {factor:.2f} times as fast if loading cost nothing, but nothing"
+            " that was timed explains what it waits for."
+        )
+    hint = advice.computing(case.evidence, case.rank) if advice.is_cuda(case.rank) else None
+    change = f"{advice.upper(hint)}." if hint else "Leave it as it is."
+    change = DATA_PARALLEL if "data_parallel" in case.rank.flags else change
+    if hint:
+        return Diagnosis(
+            "computing",
+            "The loop computes: free loading would make it no more than"
+            f" {factor:.2f} times as fast.",
+            change,
+        )
+    sentence = f"the loop would be {factor:.2f} times as fast if loading cost nothing."
+    if factor >= at.FLOOR and case.is_served:
         sentence = (
-            f"The loop would be {gain.factor:.2f} times as fast if loading cost nothing, but"
-            " nothing that was timed explains what it waits for."
+            f"its batches are made in time, and the loop waits for {case.share('wait'):.0%} of a"
+            " step, to take them."
         )
-        return no_verdict(sentence, LOOK_AGAIN, *because)
-    if not hints or not advice.is_cuda(case.rank):
-        sentence = (
-            "There is nothing to gain from the loader: the loop would be"
-            f" {gain.factor:.2f} times as fast if loading cost nothing."
-        )
-        if gain.factor >= FLOOR and case.is_served:
-            sentence = (
-                "There is nothing to gain from the loader: its batches are made in time, and the"
-                f" loop waits for {case.share('wait'):.0%} of a step, to take them."
-            )
-        return Diagnosis("nothing to gain", sentence, because, "Leave it as it is.", then=hints)
-    sentence = (
-        "The loop computes: free loading would make it no more than"
-        f" {gain.factor:.2f} times as fast."
+    sentence = f"There is nothing to gain from the loader: {sentence}"
+    return Diagnosis("nothing to gain", sentence, change)
+
+
+# --- rates that cannot all be true --------------------------------------------------------
+# Free loading is never slower than files in memory, and these never slower than the loop as it is.
+# A rate that breaks this order by more than its blocks vary is used for nothing.
+
+
+def replay_contradicts(rank: RankEvidence) -> str | None:
+    """Return why the rate with replayed batches is unusable, in a sentence; None if it is usable.
+
+    On a GPU the host may wait for batches while the device works, and a rank may wait for others:
+    there, waiting says nothing of the rate.
+    """
+    own, replay, step = rank.rates.own, rank.rates.replay, rank.step
+    if replay is None or replay.steps_per_s <= 0:
+        return None
+    start = "The rates contradict each other:"
+    if _breaks_order(replay, own):
+        rates = f"{amount(own.steps_per_s)} steps/s as it is, and only {amount(replay.steps_per_s)}"
+        return f"{start} {rates} with loading free."
+    spread = _tolerance(own, replay) * step.total + at.CONTRADICTS_S
+    free, is_alone = 1 / replay.steps_per_s, rank.world_size == 1 and not advice.is_cuda(rank)
+    if not is_alone or step.wait <= spread or free <= step.total - step.wait + spread:
+        return None
+    return (
+        f"{start} the loop waits for {percent(step.wait / step.total)} of a step of"
+        f" {milliseconds(step.total)}, which still takes {milliseconds(free)} with loading free."
     )
-    change = hints[0][0].upper() + hints[0][1:] + "."
-    return Diagnosis("computing", sentence, because, change, then=hints[1:])
 
 
-def idle(case: Case) -> tuple[str, ...]:
-    """A GPU without work though nothing was found that keeps it from working."""
-    share = idle_share(case) or 0.0
-    if share < GPU_IDLE:
-        return ()
-    place = advice.at(case.rank, "profile")
-    return (f"The GPU is idle for {share:.0%} of the time, in the script's own code{place}.",)
+def warm_contradicts(rank: RankEvidence) -> str | None:
+    """Return why the rate with files in memory is unusable, in a sentence; None if it is usable."""
+    own, warm = rank.rates.own, rank.rates.warm
+    if warm is None or not _breaks_order(warm, own):
+        return None
+    return (
+        f"{amount(warm.steps_per_s)} steps/s with the files in memory is unusable: something else"
+        f" slowed that or the loop as it is, {amount(own.steps_per_s)}."
+    )
 
 
-def blocked(case: Case) -> tuple[str, ...]:
-    """A loop that sleeps or waits in its own code."""
-    share = case.share("blocked")
-    if share < BLOCKED:
-        return ()
-    place = advice.at(case.rank, "profile")
-    return (f"The script's own code sleeps or waits for {share:.0%} of a step{place}.",)
+def _breaks_order(faster: Rate, slower: Rate) -> bool:
+    """Return True if the first rate is lower than the second, which it cannot be."""
+    return slower.steps_per_s > faster.steps_per_s * (1 + _tolerance(faster, slower))
+
+
+def _tolerance(one: Rate, other: Rate) -> float:
+    return max(at.CONTRADICTS, 2 * predict.noise(one, other))

@@ -20,15 +20,13 @@ the same after a change, and widens the interval the farther it lies from 1.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.evidence import (
     Evidence,
     FilesRead,
-    KernelTrial,
     RankEvidence,
     Rate,
     StepTimes,
@@ -56,9 +54,6 @@ LEAST_CORES = 0.05
 LEAST_EPOCHS = 2
 """Only from then on beginnings count: the first one's belongs to the start of the script."""
 
-TOLD = 0.02
-"""A fit that is nearer to 1 is not worth a word."""
-
 LARGEST = 100.0
 """No larger factor is predicted: what a step takes beside a stall of 99 % was not measured."""
 
@@ -74,14 +69,6 @@ BY_KERNEL = (1 / 2.5, 1 / 2.2, 1 / 2.0)
 """What is left of decoding and cropping where shardkit's kernel does it and could not be tried: at
 least, likely, at most. It makes 2,388 crops a second where Pillow in torch's DataLoader makes 1,089
 (2.2 times as many), and 2,600 where it makes 1,100 (2.4), as docs/benchmarks.md has it."""
-
-USUAL_BYTES = 107_000
-"""Of the pictures that these figures are of."""
-
-LARGER = 0.15
-"""Of larger pictures the kernel decodes less, at 1/2, 1/4 or 1/8: its advantage grows with their
-bytes to that power. Beside pillow-simd, which is 1.3 times as fast as Pillow, it was 1.6 for 58 kB,
-1.9 for 235 kB, 2.6 for 944 kB (22 November 2026, one core of an AMD EPYC)."""
 
 TRIED = (0.9, 1.0, 1.3)
 """Times of what the kernel took when it was tried: at least, likely, at most. Beside a training
@@ -104,6 +91,8 @@ a worker hides only some of that."""
 HANDOVER_S = 0.8e-3
 """Seconds that a loop takes to get a batch from a worker process, however small it is: 0.77 ms of a
 step that does nothing else (22 November 2026, two cores of an AMD EPYC)."""
+
+MOST_WORKERS = 512
 
 NEARLY = 1.03
 """Fewer workers are as good if the step takes at most so many times as long."""
@@ -206,7 +195,7 @@ class Loop:
 
 
 def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
-    """One rank's loop; None if no step was timed."""
+    """Return one rank's loop; None if no step was timed."""
     own = rank.rates.own.steps_per_s
     step = 1 / own if own > 0 else rank.step.total
     if step <= 0:
@@ -233,20 +222,20 @@ def loop_of(evidence: Evidence, rank: RankEvidence) -> Loop | None:
 
 
 def free_step(rank: RankEvidence, step: float) -> float:
-    """A step if loading costs nothing: as replayed, or else what is not waiting, of ``step``, one
-    within an epoch."""
+    """Return a step if loading costs nothing: as replayed, or else what is not waiting, of
+    ``step``, one within an epoch."""
     if rank.rates.replay and rank.rates.replay.steps_per_s > 0:
         return min(step, 1 / rank.rates.replay.steps_per_s)
     return step * (1 - share(rank.step, "wait"))
 
 
 def share(step: StepTimes, part: str) -> float:
-    """Of a step, by the name of the part; 0 if no step was timed."""
+    """Return the share of a step that a part takes, by its name; 0 if no step was timed."""
     return float(getattr(step, part)) / step.total if step.total > 0 else 0.0
 
 
 def used_by_others(system: SystemEvidence) -> float:
-    """Cores that processes of others keep busy."""
+    """Return cores that processes of others keep busy."""
     return max(0.0, min(system.cores_busy, system.cores) - system.script_cores)
 
 
@@ -255,7 +244,7 @@ def on_same_host(evidence: Evidence, rank: RankEvidence) -> int:
 
 
 def noise(*rates: Rate | None) -> float:
-    """How far the ratio of some rates may be off, as a share.
+    """Return how far the ratio of some rates may be off, as a share.
 
     Each is a median of blocks, which wanders by about half as much as the blocks do.
     """
@@ -264,15 +253,15 @@ def noise(*rates: Rate | None) -> float:
 
 
 def made_in(work: WorkerTimes) -> float:
-    """Seconds of making a batch, without waiting for a core."""
+    """Return seconds of making a batch, without waiting for a core."""
     return work.total - work.starved
 
 
 def modelled(
     loop: Loop, work: WorkerTimes, workers: int, trainer_cpu: float | None = None
 ) -> float:
-    """What loading takes of a step, by the formula: beside the step, or before it if there are no
-    workers."""
+    """Return what loading takes of a step, by the formula: beside the step, or before it if there
+    are no workers."""
     if workers == 0:
         return made_in(work)
     trainer_cpu = loop.trainer_cpu if trainer_cpu is None else trainer_cpu
@@ -282,8 +271,8 @@ def modelled(
 def load_after(
     loop: Loop, work: WorkerTimes, workers: int, trainer_cpu: float | None = None
 ) -> float:
-    """What loading takes of a step after a change of these: beside it, or before it if there are
-    no workers."""
+    """Return what loading takes of a step after a change of these: beside it, or before it if there
+    are no workers."""
     if loop.formula > 0 and loop.workers == 0 < workers:
         # What was measured is making batches alone: it says nothing of the step's own time.
         return modelled(loop, slowed(work, loop.fit), workers, trainer_cpu)
@@ -303,7 +292,7 @@ def step_after(
     trainer_cpu: float | None = None,
     taking: float | None = None,
 ) -> float:
-    """Seconds of a step, epochs' beginnings included, after a change of any of these."""
+    """Return seconds of a step, epochs' beginnings included, after a change of any of these."""
     free = loop.free if free is None else free
     gap = loop.gap if gap is None else gap
     taking = loop.taking if taking is None else taking
@@ -313,12 +302,12 @@ def step_after(
 
 
 def slowed(work: WorkerTimes, factor: float) -> WorkerTimes:
-    """The work if each part of it took so many times as long."""
+    """Return the work if each part of it took so many times as long."""
     return WorkerTimes(**{one.name: factor * getattr(work, one.name) for one in fields(work)})
 
 
 def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
-    """The work if of some parts only these shares are left.
+    """Return the work if of some parts only these shares are left.
 
     Time on a core goes with them. Reading is taken to be waiting, as far as there is other work
     that the time on a core can have gone to.
@@ -332,11 +321,12 @@ def lighter(work: WorkerTimes, left: Mapping[str, float]) -> WorkerTimes:
     return replace(after, cpu=max(0.0, min(cpu, made_in(after) * threads)))
 
 
-def gain(loop: Loop, after: float, how: str, least: float = 0.0, most: float = 0.0) -> Gain:
-    """A step of ``after`` seconds in place of the loop's, between ``least`` and ``most``."""
+def gain(loop: Loop, step: float, how: str, least: float = 0.0, most: float = 0.0) -> Gain:
+    """Return what a step of so many seconds in place of the loop's brings, between ``least`` and
+    ``most``."""
     misfit = MISFIT * abs(math.log(loop.fit)) if loop.fit > 0 else LARGEST_ERROR
     error = min(max(LEAST_ERROR, loop.noise) + misfit, LARGEST_ERROR)
-    factors = [min(max(1.0, loop.step / max(s, 1e-12)), LARGEST) for s in (after, least, most)]
+    factors = [min(max(1.0, loop.step / max(s, 1e-12)), LARGEST) for s in (step, least, most)]
     high = max(factors[:2]) if least else factors[0]
     low = min(factors[0], factors[2]) if most else factors[0]
     what = f"{ms(loop.step)} a step now, {ms(loop.step / factors[0])} then: {how}"
@@ -344,29 +334,40 @@ def gain(loop: Loop, after: float, how: str, least: float = 0.0, most: float = 0
 
 
 def free_loading(loop: Loop) -> Gain:
-    """All that any change of loading can bring: T / G."""
+    """Return all that any change of loading can bring: T / G."""
     return gain(loop, loop.free, f"if loading cost nothing, the rest would take {ms(loop.free)}")
 
 
-def without(loop: Loop, *parts: str) -> Gain:
-    """If some parts of making a batch cost nothing: of :data:`PARTS`."""
-    work = lighter(loop.work, dict.fromkeys(parts, 0.0))
-    taking = min(loop.taking, HANDOVER_S) if "sending" in parts else loop.taking
-    after = step_after(loop, work, loop.workers, taking=taking)
-    return gain(loop, after, formula(loop, work, loop.workers, taking=taking))
-
-
-def with_range(loop: Loop, left: Sequence[Mapping[str, float]]) -> Gain:
-    """If of some parts only these shares were left: at least, likely, at most."""
-    works = [lighter(loop.work, each) for each in left]
-    least, likely, most = [step_after(loop, work, loop.workers) for work in works]
-    return gain(loop, likely, formula(loop, works[1], loop.workers), least=least, most=most)
-
-
-def by_kernel(
-    loop: Loop, files: FilesRead | None, trial: KernelTrial | None, begins: float
+def after(
+    loop: Loop,
+    works: Sequence[WorkerTimes],
+    workers: int,
+    taking: float | None = None,
+    gaps: Sequence[float] | None = None,
 ) -> Gain:
-    """If shardkit's Loader made the crops by its kernel, from packed pictures.
+    """Return the gain of a change of loading, from what making a batch then takes: at least,
+    likely, at most, or one of these."""
+    gaps = gaps or [loop.gap] * len(works)
+    steps = [
+        step_after(loop, work, workers, gap=gap, taking=taking)
+        for work, gap in zip(works, gaps, strict=True)
+    ]
+    made = ms(made_in(works[len(works) // 2]))
+    by = "the loop's own process" if not workers else f"{workers} workers"
+    by = "1 worker" if workers == 1 else by
+    how = f"a batch is made in {made} by {by}, and the rest takes {ms(loop.free)}"
+    return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
+
+
+def without(loop: Loop, *parts: str) -> Gain:
+    """Return the gain if some parts of making a batch cost nothing: of :data:`PARTS`."""
+    work = lighter(loop.work, dict.fromkeys(parts, 0.0))
+    taking = min(loop.taking, HANDOVER_S) if "sending" in parts else None
+    return after(loop, [work], loop.workers, taking)
+
+
+def by_kernel(loop: Loop, files: FilesRead | None, crop_s: float | None, begins: float) -> Gain:
+    """Return the gain if shardkit's Loader made the crops by its kernel, from packed pictures.
 
     Of the transform, as much goes as is usual beside decoding: one that takes longer than decoding
     does more than crop. The kernel writes crops to their places in a batch, and threads hand it
@@ -374,113 +375,83 @@ def by_kernel(
     started anew for an epoch, which so begins with making a batch.
 
     Args:
-        begins: seconds that an epoch's first batch takes now.
+        crop_s: seconds of a core that a crop took when that was tried. begins: seconds that an
+            epoch's first batch takes now.
     """
     work = loop.work
     usual = min(1.0, work.decoding / work.transform) if work.transform > 0 else 0.0
-    works = [
-        lighter(
-            work,
-            {
-                "decoding": left,
-                "transform": 1 - usual,
-                "collating": 0.0,
-                "sending": 0.0,
-                "reading": read,
-            },
-        )
-        for left, read in zip(decoding_left(work, files, trial), STILL_READ, strict=True)
-    ]
-    workers = max(loop.workers, math.ceil(loop.cores))
+    gone = {"transform": 1 - usual, "collating": 0.0, "sending": 0.0}
+    left: Sequence[float] = BY_KERNEL
+    if files is not None and crop_s is not None and work.decoding > 0:
+        jpegs = sum(num for ending, num in files.endings.items() if ending in JPEGS)
+        crops = files.per_batch * jpegs / max(1, sum(files.endings.values()))
+        left = [times * crop_s * crops / work.decoding for times in TRIED]
+    shares = zip(left, STILL_READ, strict=True)
+    works = [lighter(work, {**gone, "decoding": one, "reading": read}) for one, read in shares]
     gaps = [loop.gap * still_begins(one, begins) for one in works]
-    least, likely, most = [
-        step_after(loop, one, workers, gap=gap, taking=0.0)
-        for one, gap in zip(works, gaps, strict=True)
-    ]
-    how = formula(loop, works[1], workers, gap=gaps[1], taking=0.0)
-    return gain(loop, likely, how, least=least, most=most)
+    return after(loop, works, max(loop.workers, math.ceil(loop.cores)), 0.0, gaps)
 
 
 def still_begins(work: WorkerTimes, first_batch_s: float) -> float:
-    """What is left of an epoch's beginning where nothing is started anew: making a batch."""
+    """Return what is left of an epoch's beginning where nothing is started anew: making a batch."""
     return min(1.0, made_in(work) / first_batch_s) if first_batch_s > 0 else 1.0
 
 
-def decoding_left(
-    work: WorkerTimes, files: FilesRead | None, trial: KernelTrial | None
-) -> list[float]:
-    """Of decoding, if the kernel does it: at least, likely, at most."""
-    if files is None or trial is None or work.decoding <= 0:
-        larger = max(1.0, files.mean_bytes / USUAL_BYTES) ** LARGER if files else 1.0
-        return [left / larger for left in BY_KERNEL]
-    is_picture = [num for ending, num in files.endings.items() if ending in JPEGS]
-    pictures = files.per_batch * sum(is_picture) / max(1, sum(files.endings.values()))
-    return [times * trial.seconds * pictures / work.decoding for times in TRIED]
-
-
 def resized(loop: Loop) -> Gain:
-    """If pictures that the kernel decodes were packed smaller."""
-    return with_range(loop, [{"decoding": left} for left in RESIZED])
+    """Return the gain if pictures that the kernel decodes were packed smaller."""
+    return after(loop, [lighter(loop.work, {"decoding": one}) for one in RESIZED], loop.workers)
 
 
 def with_workers(loop: Loop, workers: int) -> Gain:
-    """With so many workers, at least one. A loop without any has been spared what passes between
-    processes."""
+    """Return the gain of so many workers, at least one. A loop without any has been spared what
+    passes between processes."""
     taking = loop.taking if loop.workers else HANDOVER_S
-    after = step_after(loop, loop.work, max(1, workers), taking=taking)
-    return gain(loop, after, formula(loop, loop.work, max(1, workers), taking=taking))
+    return after(loop, [loop.work], max(1, workers), taking)
 
 
 def enough_workers(loop: Loop) -> int:
-    """The fewest that make batches with time to spare, or else that are nearly as good as the most
-    that make sense: two for each core, as some of their time is waiting."""
-    most = max(loop.workers, math.ceil(2 * loop.cores), 1)
+    """Return the fewest that make batches with time to spare, or else that are nearly as good as
+    the most that make sense: two for each core, as some of their time is waiting."""
+    most = min(max(loop.workers, math.ceil(2 * loop.cores), 1), MOST_WORKERS)
     nearly = step_after(loop, loop.work, most) * NEARLY
+    counts = range(1, most + 1)
+    good = [num for num in counts if step_after(loop, loop.work, num) <= nearly]
     in_time = loop.free * WORKER_SPARE
-    # With one worker more, neither of the two takes longer.
-    good = _first(most, lambda workers: step_after(loop, loop.work, workers) <= nearly)
-    spare = _first(most, lambda workers: load_after(loop, loop.work, workers) <= in_time)
-    return max(good, spare) if spare <= most else good
-
-
-def _first(most: int, is_so: Callable[[int], bool]) -> int:
-    """The least of 1 to ``most`` of which it is so, as it is of all above; else ``most + 1``."""
-    return 1 + bisect_left(range(1, most + 1), True, key=is_so)
+    return min([num for num in good if load_after(loop, loop.work, num) <= in_time] or good)
 
 
 def with_cores(loop: Loop, cores: float) -> Gain:
-    """With so many cores to itself."""
+    """Return the gain of so many cores to itself."""
     wider = replace(loop, cores=max(loop.cores, cores), others=0.0)
     load = modelled(wider, loop.work, loop.workers) * min(loop.fit, 1.0)
-    after = (loop.free + load if loop.workers == 0 else max(loop.free, load)) + loop.gap
-    fits = replace(wider, step=max(after, loop.free))  # without what the lack of cores added
-    return gain(loop, after, formula(fits, loop.work, loop.workers))
+    step = (loop.free + load if loop.workers == 0 else max(loop.free, load)) + loop.gap
+    how = f"making batches takes {ms(load)} of a step on {amount(wider.cores)} cores"
+    return gain(loop, step, how)
 
 
 def persistent(loop: Loop, first_batch_s: float) -> Gain:
-    """If workers stayed alive between epochs: the first batch of one must still be made."""
+    """Return the gain if workers stayed alive between epochs: the first batch of one must still be
+    made."""
     still = still_begins(loop.work, first_batch_s)
-    after = loop.step - loop.gap * (1 - still)
+    step = loop.step - loop.gap * (1 - still)
     how = f"epochs' beginnings take {ms(loop.gap)} a step now, and {ms(loop.gap * still)} then"
-    return gain(loop, max(after, loop.free), how)
+    return gain(loop, max(step, loop.free), how)
 
 
 def one_iterator(loop: Loop) -> Gain:
-    """If one iterator were used for all steps: batches come as fast as workers make them."""
+    """Return the gain if one iterator were used for all steps: batches come as fast as workers make
+    them."""
     load = modelled(loop, loop.work, loop.workers)
-    after = max(loop.free + HANDOVER_S, load) if loop.workers else loop.free + load
-    return gain(
-        loop, max(after, loop.free), formula(loop, loop.work, loop.workers, 0.0, HANDOVER_S)
-    )
+    step = max(loop.free + HANDOVER_S, load) if loop.workers else loop.free + load
+    how = f"a step takes {ms(loop.free)}, and making its batch {ms(load)}"
+    return gain(loop, max(step, loop.free), how)
 
 
 def in_memory(loop: Loop, warm: Rate) -> Gain:
-    """If all files were in memory, as measured within epochs: min(G, P)."""
+    """Return the gain if all files were in memory, as measured within epochs: min(G, P)."""
     steady = max(loop.free, 1 / warm.steps_per_s) if warm.steps_per_s > 0 else loop.steady
-    after = steady + loop.gap
-    return gain(
-        loop, after, f"measured with the files in memory, {amount(warm.steps_per_s)} steps/s"
-    )
+    how = f"measured with the files in memory, {amount(warm.steps_per_s)} steps/s"
+    return gain(loop, steady + loop.gap, how)
 
 
 def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,)) -> Gain:
@@ -500,31 +471,3 @@ def sooner(loop: Loop, seconds: float, how: str, likely: Sequence[float] = (0.0,
         for one in saved
     ]
     return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
-
-
-def formula(
-    loop: Loop,
-    work: WorkerTimes,
-    workers: int,
-    gap: float | None = None,
-    taking: float | None = None,
-) -> str:
-    """The step's time after a change of loading, in words."""
-    made, free = ms(made_in(work)), ms(loop.free)
-    taking = loop.taking if taking is None else taking
-    gap = loop.gap if gap is None else gap
-    begins = f", plus {ms(gap)} for beginning epochs" if gap > 0 else ""
-    is_off = abs(loop.fit - 1) >= TOLD
-    fit = f"; measured loading takes {loop.fit:.2f} times its formula" if is_off else ""
-    if workers == 0:
-        return f"{free} without loading, plus {made} to make a batch{begins}{fit}"
-    cpu = ms(work.cpu + loop.trainer_cpu)
-    each = "1 worker" if workers == 1 else f"{workers} workers"
-    if taking > 0:
-        free = f"{ms(loop.free + taking)} with batches that are there ({free} without loading)"
-    else:
-        free += " without loading"
-    return (
-        f"the longest of {free}, {made} to make a batch / {each}, and"
-        f" {cpu} of processor time / {amount(loop.cores_left)} cores{begins}{fit}"
-    )

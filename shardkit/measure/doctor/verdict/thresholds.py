@@ -15,6 +15,9 @@ UNEXPLAINED = 1.3
 TIE = 1.05
 """Of causes whose factors differ by less than that, the one that is cheaper to remove is named."""
 
+FEW_STEPS = 2
+"""Steps of an iteration, up to which it is called one for each step if it could have more."""
+
 WAITS = 0.08
 """Beside a slow rank, all ranks' loading is blamed only if the usual rank waits for so much of its
 step: replaying batches on all ranks makes the slow one faster, too."""
@@ -94,9 +97,6 @@ SHORT_KERNEL_S = 10e-6
 """Mean seconds of a kernel, below which launching (3 to 6 microseconds on the host) cannot stay
 ahead of it."""
 
-BLOCKED = 0.3
-"""Share of the step that the script's own code sleeps or waits: worth a sentence."""
-
 OPTIMIZER = 0.08
 """Share of the step in the optimizer, from which on a fused one is worth a line."""
 
@@ -109,7 +109,3 @@ FREE_MEMORY = 0.5
 
 THERMAL = 0.1
 """Share of the looks at which heat or a power brake slowed the GPU."""
-
-SHM_FREE = 64 * 1024**2
-"""Bytes of /dev/shm below which more workers may not fit: it is all that a container has by
-default."""

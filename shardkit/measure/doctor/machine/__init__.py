@@ -1,1 +1,0 @@
-"""What the machine did while a script ran: cores, disks, memory, GPUs."""

@@ -1,0 +1,351 @@
+"""What the doctor says, section by section: the same for a terminal and for a page. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
+from shardkit.measure.doctor.evidence import (
+    CodeLine,
+    Evidence,
+    LoaderFacts,
+    Phase,
+    RankEvidence,
+    Rates,
+    StepTimes,
+    SystemEvidence,
+    WorkerTimes,
+)
+from shardkit.measure.report.template import showable
+from shardkit.measure.report.words import amount, milliseconds, percent, shortened, times
+from shardkit.system.byte_sizes import format_bytes
+
+STEP = {
+    "wait": "wait for the batch",
+    "copy": "copies to the device",
+    "other": "forward, and the rest",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "collective": "all-reduces, barriers",
+    "sync": ".item() and its like",
+    "logging": "logging",
+    "checkpoint": "checkpoints",
+}
+"""The parts of a step, in the order of a loop."""
+
+MAKING = {
+    "reading": "reading",
+    "decoding": "decoding pictures",
+    "tokenizing": "tokenizing",
+    "transform": "the rest of the transform",
+    "collating": "collating",
+    "sending": "sending to the loop",
+    "starved": "waiting for a core",
+}
+"""The parts of making a batch, in their order."""
+
+RATES: dict[Phase, str] = {
+    "own": "as it is",
+    "replay": "loading free (G)",
+    "warm": "files in memory (P)",
+}
+
+BLOCK = 30
+"""Characters of a bar that stands for all of a step."""
+
+LEAST_SHARE = 0.005
+"""A part of a step with less of it is not worth a line."""
+
+MOST_LINES = 6
+"""Lines of code that are named."""
+
+LONGEST_NAME, LONGEST_PLACE = 26, 36
+"""Characters of a name that does not come from us, and of the path of a file of code."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table, or, without ``heads``, texts that each have a name before them."""
+
+    title: str
+    rows: list[tuple[str, ...]]
+    heads: tuple[str, ...] = ()
+
+
+def sections(
+    evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None, most_ranks: int
+) -> list[Section]:
+    """Return all that is said, with at most so many ranks; the slow one is among them.
+
+    Names may hold any bytes, which Python reads as lone surrogates: all texts are made showable.
+    """
+    rank = chosen_rank(evidence, diagnosis)
+    made = [Section("", _verdict(diagnosis, applied))]
+    if rank is not None:
+        where = f" on rank {rank.rank}" if len(evidence.ranks) > 1 else ""
+        step = f"a step{where}: {milliseconds(rank.step.total)}, {_rate_in_words(rank)}"
+        making = f"making a batch: {milliseconds(rank.worker.total)}"
+        heads = ("part", "time", "share", "")
+        made += [
+            Section(step, _shares(STEP, rank.step), heads),
+            Section(making, _shares(MAKING, rank.worker), heads),
+            Section("rates", _rates(rank.rates), ("rate", "steps/s", "range", "steps")),
+            Section("loop", _loop(rank)),
+        ]
+    seconds = f"machine, in {amount(evidence.system.seconds)} s"
+    ranks = ("rank", "step", "wait", "own time", "all-reduces", "cores", "")
+    made += [
+        Section("ranks", _ranks(evidence, diagnosis, most_ranks), ranks),
+        Section(seconds, _machine(evidence)),
+        Section("costly lines of code", _code(evidence), ("where", "what", "cost")),
+        Section("", _notes(evidence, diagnosis)),
+    ]
+    return [
+        Section(showable(one.title), [tuple(map(showable, row)) for row in one.rows], one.heads)
+        for one in made
+        if one.rows
+    ]
+
+
+def chosen_rank(evidence: Evidence, diagnosis: Diagnosis) -> RankEvidence | None:
+    """Return the rank to look at: the slow one, if one is; None if nothing was seen of any."""
+    ranks = evidence.ranks
+    return next((one for one in ranks if one.rank == diagnosis.rank), ranks[0] if ranks else None)
+
+
+def shown_ranks(evidence: Evidence, diagnosis: Diagnosis, most: int) -> list[RankEvidence]:
+    """Return so many of the ranks at most; the slow one is among them."""
+    first = sorted(evidence.ranks, key=lambda one: one.rank != diagnosis.rank)[:most]
+    return sorted(first, key=lambda one: one.rank)
+
+
+def name(text: str) -> str:
+    """Return a name as it is in a line."""
+    return shortened(text, LONGEST_NAME)
+
+
+# --- the verdict --------------------------------------------------------------------------
+
+
+def _verdict(said: Diagnosis, done: Applied | None) -> list[tuple[str, ...]]:
+    head = "failed" if said.cause == "script failed" else "verdict"
+    found = [(head, said.sentence), ("change", said.change)]
+    if said.gain is not None:
+        found.append(("gain", gain_in_words(said.gain)))
+    if done is not None:
+        found.append(("applied", applied_in_words(done)))
+    return [*found]
+
+
+def gain_in_words(gain: Gain) -> str:
+    """Return the prediction."""
+    low, high = times(gain.low), times(gain.high)
+    most = "up to " if gain.is_limit else ""
+    return f"{most}{times(gain.factor)} times the rate is predicted ({low} to {high}): {gain.how}"
+
+
+def applied_in_words(done: Applied) -> str:
+    """Return what was measured, next to what was predicted."""
+    predicted = "no prediction" if done.predicted is None else f"predicted {times(done.predicted)}"
+    change = f"from {amount(done.before)} to {amount(done.after)} {done.what}"
+    factor = "" if done.before == 0 else f"{times(done.factor)} times the rate was measured: "
+    warning = ". Do not make this change: it is slower." if done.after < done.before else ""
+    return f"{factor}{change} ({predicted}){warning}"
+
+
+def _notes(seen: Evidence, said: Diagnosis) -> list[tuple[str, ...]]:
+    ended = "" if seen.ended == "exit code 0" else f"; {seen.ended}"
+    run = f"watched for {amount(seen.seconds)} s{ended}"
+    versions = f"Python {name(seen.python)}, torch {name(seen.torch)}"
+    notes = (*said.notes, *seen.notes)
+    named = [("note" if not number else "", one) for number, one in enumerate(notes)]
+    return [*named, ("run", f"{run}; {versions}")]
+
+
+# --- the loop -----------------------------------------------------------------------------
+
+
+def _rate_in_words(rank: RankEvidence) -> str:
+    rate = rank.rates.own.steps_per_s
+    samples = rank.samples_per_step
+    also = "" if samples is None else f", {amount(rate * samples)} samples/s"
+    return f"{amount(rate)} steps/s{also}"
+
+
+def _shares(names: dict[str, str], spent: StepTimes | WorkerTimes) -> list[tuple[str, ...]]:
+    """Return name, milliseconds, share and a bar of each part that is worth a line."""
+    total = spent.total
+    if not 0 < total < math.inf:
+        return []
+    parts = [(text, getattr(spent, part)) for part, text in names.items()]
+    if isinstance(spent, StepTimes) and spent.blocked:
+        parts.append(("of the rest, not running", spent.blocked))
+    if isinstance(spent, WorkerTimes) and spent.cpu:
+        parts.append(("of all that, on a core", spent.cpu))
+    return [
+        (text, milliseconds(one), percent(one / total), "#" * round(BLOCK * one / total))
+        for text, one in parts
+        if one >= LEAST_SHARE * total
+    ]
+
+
+def _rates(rates: Rates) -> list[tuple[str, ...]]:
+    found = [(text, getattr(rates, phase)) for phase, text in RATES.items()]
+    return [
+        (
+            text,
+            amount(rate.steps_per_s),
+            f"{amount(rate.low)} to {amount(rate.high)}",
+            str(rate.num_steps),
+        )
+        for text, rate in found
+        if rate is not None
+    ]
+
+
+def _loop(rank: RankEvidence) -> list[tuple[str, ...]]:
+    """Return what the loop runs over, and what is in use."""
+    found = [("loader", _loader_in_words(rank.loader))]
+    files, epochs = rank.files, rank.epochs
+    if files is not None:
+        kinds = ", ".join(name(ending) or "no ending" for ending in [*files.endings][:3])
+        each = f"{amount(files.per_batch)} a batch, {format_bytes(files.mean_bytes)} each"
+        if files.held_bytes is not None:
+            each = f"{format_bytes(files.held_bytes)} that stay open"
+        where = f"below {files.folder} ({files.file_system})"
+        found.append(("files", f"{each}{f' ({kinds})' if kinds else ''}, {where}"))
+    if epochs.num:
+        begun = "1 epoch" if epochs.num == 1 else f"{epochs.num} epochs"
+        share = f"{percent(epochs.share)} of the time ({begun})"
+        first = f"the first batch comes after {amount(epochs.first_batch_s)} s, {share}"
+        found.append(("epochs", first))
+    if rank.flags:
+        found.append(("in use", ", ".join(sorted(rank.flags))))
+    return [*found]
+
+
+def _loader_in_words(loader: LoaderFacts) -> str:
+    """Return ``DataLoader over ImageFolder, batches of 64, 4 processes``."""
+    workers = "no worker"
+    if loader.num_workers:
+        plural = {"process": "processes"}.get(loader.worker_type, f"{loader.worker_type}s")
+        kind = loader.worker_type if loader.num_workers == 1 else plural
+        workers = f"{loader.num_workers} {kind}"
+    batches = "" if loader.batch_size is None else f", batches of {loader.batch_size}"
+    ahead = "" if loader.prefetch_factor is None else f", {loader.prefetch_factor} ahead each"
+    flags = [("pin_memory", loader.pin_memory), ("persistent", loader.persistent_workers)]
+    said = "".join(f", {word}" for word, is_so in flags if is_so)
+    return f"{name(loader.kind)} over {name(loader.dataset)}{batches}, {workers}{ahead}{said}"
+
+
+def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
+    """Return a line for each rank. Its own time waits for no batch and no other rank."""
+    if len(seen.ranks) < 2:
+        return []
+    rows: list[tuple[str, ...]] = []
+    for rank in shown_ranks(seen, said, most):
+        step = rank.step
+        own = step.total - step.wait - step.collective
+        spent = (step.total, step.wait, own, step.collective)
+        host = f" on {name(rank.host)}" if rank.host else ""
+        slow = "<- slow" if rank.rank == said.rank else ""
+        cells = [*map(milliseconds, spent), amount(rank.cpu_share), slow]
+        rows.append((f"{rank.rank}{host}", *cells))
+    left = len(seen.ranks) - len(rows)
+    return [*rows, (f"{left} more: --json", *[""] * 6)] if left else rows
+
+
+# --- the machine --------------------------------------------------------------------------
+
+
+def _machine(seen: Evidence) -> list[tuple[str, ...]]:
+    found, used = _system(seen.system), seen.utilisation
+    if used.flops_per_s is not None:
+        of = "" if used.peak is None else f" of {flops(used.peak)}"
+        mfu = "" if used.mfu is None else f", an MFU of {percent(used.mfu)}{of}"
+        found.append(("arithmetic", f"{flops(used.flops_per_s)}{mfu}"))
+    if seen.trace is not None:
+        trace = seen.trace
+        text = (
+            f"{amount(trace.seconds)} s; the GPU was idle {percent(trace.gpu_idle)} of the time, "
+            f"{amount(trace.kernels_per_s)} kernels/s of {amount(1e6 * trace.kernel_s)} µs, "
+            f"only copying {percent(trace.copy_exposed)}"
+        )
+        found.append(("trace", text))
+    return [*found]
+
+
+def _system(system: SystemEvidence) -> list[tuple[str, str]]:
+    busy, own = amount(system.cores_busy), amount(system.script_cores)
+    found = [("cores", f"{system.cores}, of which {busy} were busy; the script used {own}")]
+    if system.throttled is not None:
+        stopped = f"stopped the script {percent(system.throttled)} of the time"
+        stopped = stopped if system.throttled else "never stopped the script"
+        found.append(("CPU quota", f"it {stopped}"))
+    available = format_bytes(system.memory_available)
+    found.append(("memory", f"{available} were free at the least"))
+    if system.shm_free is not None:
+        found.append(("/dev/shm", f"{format_bytes(system.shm_free)} free at the least"))
+    for gpu in system.gpus:
+        held = ", ".join(f"{name(one)} {percent(gpu.throttle[one])}" for one in gpu.throttle)
+        text = (
+            f"utilisation {percent(gpu.utilisation)} (which only says that some kernel ran), "
+            f"memory {format_bytes(gpu.memory_used)} of {format_bytes(gpu.memory_total)}"
+        )
+        found.append((name(f"GPU {gpu.name}"), f"{text}{f'; held back by {held}' * bool(held)}"))
+    return found
+
+
+def flops(per_s: float) -> str:
+    """Return floating-point operations a second, with their unit."""
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9)):
+        if abs(per_s) >= size:
+            return f"{amount(per_s / size)} {unit}FLOP/s"
+    return f"{amount(per_s / 1e6)} MFLOP/s"
+
+
+# --- lines of code ------------------------------------------------------------------------
+
+
+def _code(seen: Evidence) -> list[tuple[str, ...]]:
+    return [(place(one, seen.folder), name(one.what), cost(one)) for one in costly_lines(seen)]
+
+
+def costly_lines(evidence: Evidence) -> list[CodeLine]:
+    """Return the lines of code that cost most, by their share of a step or of the samples; of a
+    line that several ranks were seen in, the dearest."""
+    found: dict[tuple[str, int, str], tuple[float, CodeLine]] = {}
+    for share, one in _shares_of_lines(evidence):
+        key = (one.file, one.line, one.kind)
+        if share >= LEAST_SHARE and (key not in found or share > found[key][0]):
+            found[key] = (share, one)
+    dearest = sorted(found.values(), key=lambda pair: pair[0], reverse=True)
+    return [one for _, one in dearest[:MOST_LINES]]
+
+
+def _shares_of_lines(evidence: Evidence) -> Iterator[tuple[float, CodeLine]]:
+    pairs = [(rank.step.total, one) for rank in evidence.ranks for one in rank.lines]
+    pairs += [(0.0, one) for one in evidence.lines]
+    for step, one in pairs:
+        yield one.seconds / step if one.seconds and step > 0 else one.share, one
+
+
+def place(line: CodeLine, folder: str) -> str:
+    """Return ``train.py:41``; relative to where the script ran, if it lies below."""
+    file = PurePath(line.file)
+    inside = file.is_relative_to(folder) if folder else False
+    shown = str(file.relative_to(folder)) if inside else line.file
+    return f"{shortened(shown, LONGEST_PLACE)}:{line.line}"
+
+
+def cost(line: CodeLine) -> str:
+    """Return what a line of code costs."""
+    if line.kind == "profile":
+        return f"{percent(line.share)} of the main thread's time on a core"
+    if line.kind == "profile-worker":
+        return f"{percent(line.share)} of the workers' time on a core"
+    calls = f", {times(line.calls)} calls" if line.calls else ""
+    return f"{milliseconds(line.seconds)} a step{calls}"

@@ -1,1 +1,0 @@
-"""A trace of torch.profiler, read; and arithmetic against the peaks of devices."""

@@ -1,0 +1,229 @@
+"""The machine, a script's processes and GPUs, watched: made-up /proc trees, a stand-in for NVML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import write
+
+from shardkit.measure.doctor.evidence import GpuEvidence
+from shardkit.measure.doctor.gpus import Gpus
+from shardkit.measure.doctor.monitor import Monitor, Snapshot, Tally, cores_busy, throttled
+from shardkit.system import counters
+from shardkit.system.counters import CoreTime, Throttling
+from shardkit.system.processes import TICKS_PER_S, Usage, usage_of
+from shardkit.system.resources import control_groups
+
+# --- a tally of processes that come and go ------------------------------------------------
+
+
+def tally_of(*looks: dict[int, tuple[int, float]]) -> float:
+    """Of looks at processes: id -> parent and seconds."""
+    tally = Tally()
+    for seen in looks:
+        tally.add({pid: Usage(parent, 500, cpu_s) for pid, (parent, cpu_s) in seen.items()})
+    return tally.total
+
+
+def test_no_process_is_forgotten_or_counted_twice() -> None:
+    assert tally_of({7: (1, 1.0), 8: (1, 2.0)}, {7: (1, 1.5), 8: (1, 2.5)}) == 4.0
+    assert tally_of({7: (1, 3.0)}, {}) == 3.0, "its parent is none of ours"
+    assert tally_of({7: (1, 1.0), 8: (7, 2.0)}, {7: (1, 3.7)}) == 3.7, "its parent has it"
+    assert tally_of({7: (1, 1.0), 8: (7, 2.0)}, {}) == 3.0
+    family = {7: (1, 1.0), 8: (7, 2.0), 9: (8, 4.0)}
+    assert tally_of(family, {7: (1, 7.2)}) == 7.2, "a grandchild's time comes by way of its parent"
+
+
+def test_an_id_that_is_used_again() -> None:
+    tally = Tally()
+    tally.add({7: Usage(1, 500, 3.0)})
+    tally.add({7: Usage(1, 900, 1.0)})
+    assert tally.total == 4.0
+
+
+# --- what the kernel counts ---------------------------------------------------------------
+
+STAT = "7 (a) b (c) S 3 7 7 0 -1 4194304 101 0 5 2 150 50 30 20 20 0 4 0 4242 1 390 0\n"
+
+
+@pytest.mark.parametrize("text", ["", "7 (x) S 1", "7 (x) S " + "y " * 30, "\0"])
+def test_a_process_of_any_name(tmp_path: Path, text: str) -> None:
+    assert usage_of(7, tmp_path) is None
+    write(tmp_path / "proc/7/stat", text)
+    assert usage_of(7, tmp_path) is None
+    write(tmp_path / "proc/7/stat", STAT)
+    assert usage_of(7, tmp_path) == Usage(3, 4242, 250 / TICKS_PER_S)
+
+
+def test_times_of_cores(tmp_path: Path) -> None:
+    lines = ["cpu 9 9 9 9", "cpu0 10 1 5 100 20 2 3 4 10 0", "cpu11 1 1 1 1 1", "intr 5", "cpux 1"]
+    write(tmp_path / "proc/stat", "\n".join(lines))
+    assert counters.core_times(tmp_path) == {0: CoreTime(25, 145), 11: CoreTime(3, 5)}
+
+
+V2 = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+
+
+def test_throttling_of_version_2(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/mountinfo", V2)
+    write(tmp_path / "proc/self/cgroup", "0::/pod/one\n")
+    groups = tmp_path / "sys/fs/cgroup"
+    write(groups / "cpu.stat", "usage_usec 5\n")
+    write(groups / "pod/cpu.stat", "usage_usec 5\nnr_periods 20\nnr_throttled 0\n")
+    write(groups / "pod/one/cpu.stat", "nr_periods 10\nnr_throttled 4\nthrottled_usec 1500000\n")
+    assert counters.throttling(control_groups(tmp_path)) == {
+        groups / "pod/one": Throttling(10, 4, 1.5),
+        groups / "pod": Throttling(20, 0, 0.0),
+    }
+
+
+def test_throttling_of_version_1(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/mountinfo", V1)
+    write(tmp_path / "proc/self/cgroup", "1:cpu:/\n")
+    write(
+        tmp_path / "sys/fs/cgroup/cpu/cpu.stat",
+        "nr_periods 10\nnr_throttled 4\nthrottled_time 1500000000\n",
+    )
+    found = counters.throttling(control_groups(tmp_path))
+    assert [*found.values()] == [Throttling(10, 4, 1.5)]
+
+
+def test_cores_that_were_busy() -> None:
+    first = Snapshot(1, {0: CoreTime(500, 1000), 3: CoreTime(0, 1000), 4: CoreTime(0, 0)}, {})
+    last = Snapshot(5, {0: CoreTime(900, 1400), 3: CoreTime(100, 1400)}, {})
+    assert cores_busy(first, last) == 1.25
+    assert cores_busy(first, first) == 0 and throttled(first, first) is None
+
+
+@pytest.mark.parametrize(
+    ("periods", "stopped", "seconds", "share"),
+    [(100, 0, 0.0, 0.0), (100, 90, 1.0, 0.1), (100, 20, 60.0, 0.2), (0, 0, 0.0, 0.0)],
+    ids=["never", "late in each period", "all 60 cores in some", "no quota"],
+)
+def test_the_share_that_a_quota_stopped(
+    periods: int, stopped: int, seconds: float, share: float
+) -> None:
+    group, other = Path("/a"), Path("/b")
+    first = Snapshot(0, {}, {group: Throttling(5, 5, 5.0), other: Throttling(0, 0, 0.0)})
+    last = Snapshot(10, {}, {group: Throttling(5 + periods, 5 + stopped, 5.0 + seconds)})
+    assert throttled(first, last) == pytest.approx(share)
+
+
+# --- a monitor ----------------------------------------------------------------------------
+
+BURN = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+CHILDREN = (
+    "import subprocess, sys\nfor _ in range(2):\n    subprocess.run([sys.executable, '-S', '-c',"
+)
+CHILDREN += " 'import time\\nwhile time.process_time() < 0.15: pass'])\nprint(flush=True)\ninput()"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("code", [BURN, CHILDREN], ids=["itself", "children between two looks"])
+def test_a_process_that_burns_a_core(code: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            with Monitor(lambda: {process.pid}, every_s=30) as monitor:
+                assert process.stdout is not None and process.stdout.readline() == b"\n"
+            found = monitor.result()
+        finally:
+            process.kill()
+    assert 0.25 <= found.script_cores * found.seconds < 2, "cut down to whole ticks"
+    assert found.memory_available > 0 and found.cores >= 1
+
+
+def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with Monitor(lambda: {1, os.getpid()}, every_s=0.01, root=tmp_path) as monitor:
+        time.sleep(0.05)
+    found = monitor.result()
+    assert (found.script_cores, found.cores_busy, found.throttled) == (0, 0, None)
+    assert found.seconds >= 0.05 and threading.active_count() == before
+
+
+# --- GPUs ---------------------------------------------------------------------------------
+
+
+class NVMLError(Exception):
+    """As of nvidia-ml-py."""
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "nvmlInit": lambda: None,
+    "nvmlShutdown": lambda: None,
+    "nvmlDeviceGetCount": lambda: 2,
+    "nvmlDeviceGetHandleByIndex": lambda number: number,
+    "nvmlDeviceGetName": lambda gpu: f"GPU type {gpu}",
+    "nvmlDeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=[80, 40][gpu], memory=5),
+    "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=1000, free=900, used=100 + gpu),
+    "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: [0x5, 0x60][gpu],
+    "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [SimpleNamespace(pid=10 + gpu)],
+}
+"""As NVML answers for two GPUs: percent, bytes, bits."""
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    made = ModuleType("pynvml")
+    bits = {"GpuIdle": 1, "SwPowerCap": 4, "SwThermalSlowdown": 0x20, "HwThermalSlowdown": 0x40}
+    vars(made).update({f"nvmlClocksEventReason{name}": bit for name, bit in bits.items()})
+    vars(made).update(FUNCTIONS, NVMLError=NVMLError)
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    return made
+
+
+def fail(*_: Any) -> Any:
+    raise NVMLError("Not Supported")
+
+
+def watched(*pids: int) -> Gpus:
+    gpus = Gpus()
+    gpus.open()
+    gpus.look(set(pids))
+    gpus.look(set(pids))
+    gpus.close()
+    return gpus
+
+
+def test_two_gpus(nvml: ModuleType) -> None:
+    gpus = watched()
+    assert gpus.notes == ()
+    assert gpus.result() == (
+        GpuEvidence("GPU type 0", 0.8, 100, 1000, {"power cap": 1.0}),
+        GpuEvidence("GPU type 1", 0.4, 101, 1000, {"thermal": 1.0}),
+    )
+    assert [gpu.name for gpu in watched(11).result()] == ["GPU type 1"], "the script's own"
+
+
+@pytest.mark.parametrize(
+    ("name", "note", "num"),
+    [
+        ("nvmlInit", "No GPU was seen: NVML does not start (Not Supported).", 0),
+        ("nvmlDeviceGetCount", "No GPU was seen: NVML does not list them (Not Supported).", 0),
+        ("nvmlShutdown", "NVML did not shut down (Not Supported).", 2),
+        ("nvmlDeviceGetMemoryInfo", "GPU 0 was given up: NVML does not say how busy it is", 0),
+        ("nvmlDeviceGetComputeRunningProcesses", "GPU 0 (GPU type 0) does not tell all (Not", 2),
+    ],
+)
+def test_what_nvml_does_not_tell(nvml: ModuleType, name: str, note: str, num: int) -> None:
+    setattr(nvml, name, fail)
+    gpus = watched()
+    assert len(gpus.result()) == num and gpus.notes[0].startswith(note)
+
+
+def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    gpus = watched()
+    assert gpus.result() == () and "pip install 'shardkit[doctor]'" in gpus.notes[0]
