@@ -59,7 +59,7 @@ class ClassFolderCorpus(FolderCorpus):
             self._labels = read_labels(os.fspath(labels), self.all_names())
         self.classes = self.find_classes(top)
         self._index = {name: i for i, name in enumerate(self.classes or ())}
-        if self._beside and self.extensions and self._labels is None:
+        if self._beside and "labels" in self.options and self.extensions and labels is None:
             from shardkit.inputs.labels import label_notes
 
             names = list_names(source, "", None).names
