@@ -4,14 +4,16 @@
 
 Rows are 1 KB of bytes and a class. Each case runs in a process of its own, which has imported what
 it needs; the call alone is timed, in turn with the others. ``folder`` packs the same bytes from
-files, and is the reference. ``--peers`` is a Python that has mosaicml-streaming and litdata. In the
-first round each result is read back, and all rows are compared.
+files, and is the reference; ``MDSWriter of files`` reads those, too. ``--peers`` is a Python that
+has mosaicml-streaming and litdata. In the first round each result is read back, and all rows are
+compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -95,11 +97,23 @@ def with_mosaicml(source: str, rows: Rows, folder: Path) -> tuple[Callable[[], o
     from streaming import MDSWriter, StreamingDataset
 
     dest = str(folder / "mds")
+    if source == "folder":
+        make_folder(folder / "files", rows)
+
+    def samples() -> Iterator[dict[str, Any]]:
+        if source != "folder":
+            yield from (rows[i] for i in range(len(rows)))
+            return
+        for label in sorted(os.listdir(folder / "files")):
+            base = f"{folder}/files/{label}"
+            for name in sorted(os.listdir(base)):
+                with open(f"{base}/{name}", "rb") as file:
+                    yield {"bin": file.read(), "cls": int(label)}
 
     def write() -> None:
         with MDSWriter(out=dest, columns={"bin": "bytes", "cls": "int"}) as writer:
-            for i in range(len(rows)):
-                writer.write(rows[i])
+            for sample in samples():
+                writer.write(sample)
 
     def read() -> Iterator[tuple[bytes, int]]:
         for sample in StreamingDataset(local=dest, shuffle=False, batch_size=1):
@@ -136,9 +150,10 @@ CASES: dict[str, tuple[Any, str]] = {
     "generator": (with_shardkit, "generator"),
     "Writer": (with_shardkit, "writer"),
     "MDSWriter": (with_mosaicml, ""),
+    "MDSWriter of files": (with_mosaicml, "folder"),
     "litdata.optimize": (with_litdata, ""),
 }
-PEERS = ("MDSWriter", "litdata.optimize")
+PEERS = ("MDSWriter", "MDSWriter of files", "litdata.optimize")
 
 
 def run_case(name: str, num: int, is_checked: bool) -> None:
