@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, tree, write
+from conftest import CONTAINERS, picture, tree, write
 from forked_workers import workers_for
 from jobs import EXAMPLES
 from test_inputs_files import read_all
@@ -122,11 +122,14 @@ def test_sound_beside_text_of_other_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("text", "a.txt"), ("media", "a.wav"), ("files", "a.x")]
+    ("kind", "name"),
+    [("text", "a.txt"), ("media", "a.wav"), ("files", "a.x"), ("paired", "a.txt")],
 )
 def test_a_pointer_of_git_lfs_is_a_reject(kind: str, name: str, tmp_path: Path) -> None:
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
     write(tmp_path / name, pointer)
+    if kind == "paired":
+        write(tmp_path / "a.jpg", picture(0))
     corpus = open_corpus(tmp_path, kind)
     [run] = corpus.runs(tmp_path)
     assert corpus.read(run, tmp_path).rejects == [

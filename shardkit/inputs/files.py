@@ -43,6 +43,12 @@ GONE = frozenset({errno.ENOENT, errno.ELOOP})
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say something of this process, not of the file that was opened."""
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+"""The first bytes of a file that stands in the place of one that Git LFS did not fetch."""
+
+POINTER_BYTES = 200
+"""A pointer has fewer bytes."""
+
 HUGE_BYTES = 64 << 20
 """Values from this size on are mapped, not read: what they came from must not change meanwhile."""
 
@@ -372,7 +378,8 @@ def _why_unlisted(error: OSError) -> str:
 def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[Value | Reason]:
     """The contents of files of one folder, huge ones mapped; a str says why there are none.
 
-    A file must still have the size it was listed with; what is no regular file is never opened.
+    A file must still have the size it was listed with; what is no regular file is never opened. A
+    pointer of Git LFS stands for a file that is not there.
 
     Raises:
         StorageError: the folder is there and cannot be opened, or this process is out of file
@@ -398,6 +405,9 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[Value
                     values[i] = _reason(error, names[i], fd)
     finally:
         os.close(fd)
+    for i in [i for i, size in enumerate(sizes) if size < POINTER_BYTES]:
+        if not isinstance(values[i], Reason) and values[i][: len(_POINTER)] == _POINTER:
+            values[i] = "a pointer of Git LFS and not the file; run git lfs pull"
     return values
 
 

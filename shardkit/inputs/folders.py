@@ -224,10 +224,6 @@ def count_endings(counts: dict[str, int]) -> str:
     return f"{total:,} file{'s' * (total != 1)} ({', '.join(shown)})"
 
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
-"""The first bytes of a file that stands in the place of one that was not fetched."""
-
-
 class FolderCorpus(Input):
     """A folder, nested at will. Without ``extensions`` all files count; each is a sample of one
     field, unless a kind has other :meth:`folder_runs`."""
@@ -275,10 +271,5 @@ class FolderCorpus(Input):
         return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
 
     def contents(self, run: Run) -> list[Value | Reason]:
-        """Return each file's bytes, or why there are none; a pointer of Git LFS is no sample."""
-        values = read_files(self.source / run.base, run.locators, run.sizes)
-        for i in [i for i, size in enumerate(run.sizes) if size < 200]:
-            value = values[i]
-            if not isinstance(value, Reason) and value[:40] == _POINTER:
-                values[i] = "a pointer of Git LFS and not the file; run git lfs pull"
-        return values
+        """Return each file's bytes, or why there are none."""
+        return read_files(self.source / run.base, run.locators, run.sizes)
