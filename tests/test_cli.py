@@ -408,6 +408,7 @@ def completed(*words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.thorough
 def test_completion() -> None:
     """As the help says, and the documents."""
     assert completed("ver") == ["verify"]
@@ -618,6 +619,7 @@ def test_an_empty_folder_is_a_fine_destination(packed: Run, tmp_path: Path) -> N
 # --- names of all kinds -------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
     """Other bytes than UTF-8, control characters: printed escaped, in whatever encoding."""
     source = tmp_path / "odd \udcff\x1b[2J"
@@ -670,6 +672,7 @@ def on_a_terminal(*args: object) -> str:
 BAR = r"{what}: 100%\|.*\| 36\.0/36\.0 \[\d\d:\d\d<\d\d:\d\d, .* samples/s, .*B/s\]"
 
 
+@pytest.mark.thorough
 def test_a_bar_on_a_terminal(packed: Run, tmp_path: Path) -> None:
     for what, args in {
         "packing": ["pack", "pictures", "p", "--to", "npy", "--workers", 0],

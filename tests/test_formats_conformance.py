@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from conftest import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import StorageError, UsageError
@@ -269,7 +270,7 @@ class Conformance:
         assert not {"h5py", "lmdb", "torch", "webdataset"} & set(loaded)
 
     def test_any_shard(self) -> None:
-        @settings(max_examples=40, deadline=None)
+        @examples(0.4)
         @given(shards(), st.sampled_from([None, 1]))
         def run(shard: tuple[list[bytes], Columns], compression: int | None) -> None:
             self.check(*shard, compression)

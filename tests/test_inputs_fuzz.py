@@ -23,8 +23,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
-from conftest import tree, write
-from hypothesis import example, given, settings
+from conftest import examples, tree, write
+from hypothesis import example, given
 from hypothesis import strategies as st
 from layouts import JPG, PNG, check_run, coco, csv_of
 from pyarrow import parquet as pq
@@ -282,7 +282,7 @@ def given_kind(corpus: Corpus) -> str:
     return str(getattr(corpus, "given", ""))
 
 
-@settings(max_examples=250)
+@examples(3)
 @given(layouts)
 @example(([["images/0.jpg", "masks/0.png"]], [], None))
 @example(([["masks/0"], ["images/0.jpg", "labels/0.jpg"]], [], None))
@@ -302,7 +302,7 @@ def test_no_file_is_lost_or_called_another(made: Any) -> None:
             check_refusal(error)
 
 
-@settings(max_examples=60)
+@examples(0.6)
 @given(layouts)
 def test_packed_and_unpacked_nothing_is_lost(made: Any) -> None:
     """Check by the public calls that what is packed verifies, and comes back as it was."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, Run, tree, write
+from conftest import EACH_FORMAT, Run, tree, write
 from hypothesis import given
 from hypothesis import strategies as st
 from token_files import DOCUMENTS, megatron, nanogpt
@@ -30,7 +30,7 @@ def ids_of(folder: Path) -> list[list[int]]:
     return [np.asarray(ids).tolist() for ids in ds.read(range(len(ds)))["tokens"]]
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_convert_megatron(tmp_path: Path, to: str) -> None:
     prefix = megatron(tmp_path / "in", DOCUMENTS)
     done = shardkit.convert(prefix, tmp_path / "out", to=to, workers=2, progress=False)

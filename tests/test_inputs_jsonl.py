@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from conftest import CONTAINERS, Run, make_jsonl, nothing_left_open, tree, write
+from conftest import EACH_FORMAT, Run, make_jsonl, nothing_left_open, tree, write
 from hypothesis import given
 from hypothesis import strategies as st
 from test_inputs_files import read_all
@@ -51,7 +51,7 @@ def read_lines(source: Path, scratch: Path, **options: Any) -> SampleBatch:
 # --- what a line becomes ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_lines_come_back_to_the_byte(tmp_path: Path, to: str) -> None:
     source = make_jsonl(tmp_path / "in")
     write(source / "c.jsonl.gz", gzip.compress(LINES) + bytes(10_000))  # padded

@@ -10,7 +10,7 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-from conftest import CONTAINERS, Run, nothing_left_open, picture, tree, write
+from conftest import EACH_FORMAT, Run, examples, nothing_left_open, picture, tree, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_inputs_files import read_all
@@ -82,7 +82,7 @@ def test_pickles_are_refused_but_not_of_the_file(tmp_path: Path) -> None:
         open_corpus(source)
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
     source = database(tmp_path / "x.mdb", images())
     packed = shardkit.pack(source, tmp_path / "out", to=to, shard_size="2kB", **OPTIONS)
@@ -168,7 +168,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return database(tmp_path_factory.mktemp("lmdb") / "x.lmdb", images(200)).read_bytes()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(0.6), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=20))
 def test_no_damage_brings_the_process_down(
     tmp_path: Path, whole: bytes, damage: list[tuple[int, int]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, picture, tree, write
+from conftest import EACH_FORMAT, picture, tree, write
 from forked_workers import workers_for
 from jobs import EXAMPLES
 from test_inputs_files import read_all
@@ -56,7 +56,7 @@ def test_class_folders_of_sound(tmp_path: Path) -> None:
     assert batch.rejects == [("cat/0.wav", "empty file")] and corpus.ignored == {".md": 1}
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 @pytest.mark.parametrize("kind", ["media", "files"])
 def test_packed_verified_and_unpacked(kind: str, to: str, tmp_path: Path) -> None:
     source = make_sounds(tmp_path / "in")

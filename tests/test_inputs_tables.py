@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import CONTAINERS, nothing_left_open, picture, tree, write
+from conftest import EACH_FORMAT, nothing_left_open, picture, tree, write
 from forked_workers import workers_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -341,7 +341,7 @@ def everything(rows: int) -> pa.Table:
     return with_features(table, image={"_type": "Image"}, label=labels_of("x", "y", "z"))
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_packed_verified_unpacked_and_converted(tmp_path: Path, store: Any, to: str) -> None:
     source = store(tmp_path / "in", everything(20))
     trees = []

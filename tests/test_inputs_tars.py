@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from conftest import CONTAINERS, Run, picture, tree, write
+from conftest import EACH_FORMAT, Run, picture, tree, write
 from forked_workers import workers_for
 
 import shardkit
@@ -64,7 +64,7 @@ def tars(tmp_path: Path) -> Path:
 # --- compressed, in folders, and what lies next to them -----------------------------------
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_compressed_tars(to: str, tars: Path, tmp_path: Path) -> None:
     """Their bytes say what they are compressed by; the first is not."""
     ending = {"lmdb": "tgz", "npy": "tar.zst"}.get(to, "tar.gz")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tf_records
-from conftest import CONTAINERS, Run, nothing_left_open, picture, tree, write
+from conftest import EACH_FORMAT, Run, nothing_left_open, picture, tree, write
 from hypothesis import given
 from hypothesis import strategies as st
 from test_inputs_files import read_all
@@ -206,7 +206,7 @@ def test_features_that_no_field_can_hold(features: list[Any], what: str, tmp_pat
         open_corpus(records(tmp_path / "x.tfrecord", features))
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
     """The second file is compressed; TensorFlow's writer does so whatever the name."""
     records(tmp_path / "in" / "x.tfrecord-00000-of-00002", map(imagenet, range(20)))

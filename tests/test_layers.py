@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from conftest import make_images, make_pairs
+from conftest import make_images, make_pairs, thorough
 
 import shardkit
 from shardkit.formats import FORMATS
@@ -342,7 +342,7 @@ def test_help_is_light() -> None:
     assert not imported(["--help"], *([name, "--help"] for name in names)) & HEAVY
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, *thorough(2)])
 def test_packing_never_imports_torch(container: str, workers: int, tmp_path: Path) -> None:
     options = ["--to", container, "--shard-size", "2kB", "--workers", workers]
     used = {"lmdb": {"lmdb"}, "hdf5": {"h5py"}}.get(container, set())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.utils.data
-from conftest import Run, make_images, tree, write
+from conftest import Run, make_images, thorough, tree, write
 from object_sources import NUM, Rows, generated, make_some, sample, slow
 from PIL import Image
 
@@ -201,7 +201,7 @@ def test_up_to_date(plain: Path, tmp_path: Path) -> None:
         shardkit.pack(generated, tmp_path / "d", **QUIET)
 
 
-@pytest.mark.parametrize("after_s", [0.3, 0.8])
+@pytest.mark.parametrize("after_s", [*thorough(0.3), 0.8])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed(after_s: float, workers: int, plain: Path, tmp_path: Path) -> None:
     dest = tmp_path / "d"

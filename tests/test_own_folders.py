@@ -90,6 +90,7 @@ def refused(planted: ModuleType, scene: Any, command: str, what: str) -> bool:
 # --- links --------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("state", "command"), cases())
 def test_links_in_a_folder_of_others(
     state: str, command: str, planted: ModuleType, scenes: Any

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import CONTAINERS, make_images, picture, write
+from conftest import CONTAINERS, EACH_FORMAT, make_images, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -184,7 +184,7 @@ def test_pictures_are_written_as_the_dataset_has_them(tmp_path: Path) -> None:
         assert (sample["image.npy"] == expected[sample["__key__"]]["image.npy"]).all()
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_text_is_tokenized_by_the_datasets_own_tokenizer(to: str, tmp_path: Path) -> None:
     texts = [f"the quick brown fox {i} jumps over dog number {i * i}" for i in range(60)]
     for i, text in enumerate(texts):
@@ -544,7 +544,7 @@ def test_another_release_is_told_to_upgrade(plain: Path, inputs: tuple[Path, Pat
 # --- merge --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", CONTAINERS)
+@pytest.mark.parametrize("to", EACH_FORMAT)
 def test_datasets_become_one(to: str, inputs: tuple[Path, Path], tmp_path: Path) -> None:
     make_more(tmp_path / "last", "last_")
     shutil.rmtree(tmp_path / "last" / "class1")
