@@ -17,6 +17,8 @@ import pytest
 from conftest import make_images, write
 from jobs import on_ranks, run_script
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts" / "benchmarks"
 
@@ -26,8 +28,6 @@ NO_PEER = """
 import sys
 sys.path.insert(0, {peers!r})
 from serve import files_of, read, serve
-
-pytestmark = pytest.mark.thorough
 
 def prepare(folder, store, work):
     (store / "copy").write_bytes(b"".join(read(path) for path, _ in files_of(folder)))
