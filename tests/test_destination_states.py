@@ -207,6 +207,7 @@ def test_any_order(calls: dict[str, Call], tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_what_was_started_with_overwrite_is_no_leave_for_another_source(
     calls: dict[str, Call], tmp_path: Path
 ) -> None:

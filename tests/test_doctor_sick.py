@@ -46,6 +46,7 @@ def test_each_is_diagnosed(name: str) -> None:
     assert not [line for line in lines(seen, said) if re.search(r"\d[eE][+-]?\d", line)]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("lean_torch")
 def test_several_ranks_are_one_report(tmp_path: Path) -> None:
     """The verdict is another matter: it needs a machine that does nothing else."""

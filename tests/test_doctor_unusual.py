@@ -158,6 +158,7 @@ def test_waiting_for_a_loader_beside_the_own_is_waiting(tmp_path: Path) -> None:
     assert rank.step.wait > 0.012 and rank.rates.replay is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "loop"),
     [

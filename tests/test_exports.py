@@ -542,6 +542,7 @@ def convert_and_die(dataset: Path, dest: Path, to: str, what: str, at: int) -> N
 KILLS = [("fsync", 1), ("fsync", 3), ("rename", 1), ("rename", 2), ("rmtree", 1), ("rmtree", 2)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "replaced"])
 @pytest.mark.parametrize(("what", "at"), KILLS, ids=[f"{what}{at}" for what, at in KILLS])
 def test_kill(what: str, at: int, is_there: bool, to: str, dataset: Path, tmp_path: Path) -> None:

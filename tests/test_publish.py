@@ -107,6 +107,7 @@ def test_a_failed_overwrite_leaves_the_old(source: Path, old: Path, tmp_path: Pa
     assert shardkit.verify(old, against=source).ok and "val.rows" not in tree(old)
 
 
+@pytest.mark.thorough
 def test_what_is_complete_is_another_call(source: Path, old: Path, tmp_path: Path) -> None:
     dest = tmp_path / "dest"
     for _ in killed(dest, lambda: shardkit.pack(source, dest, **OPTIONS), None):
@@ -118,6 +119,7 @@ def test_what_is_complete_is_another_call(source: Path, old: Path, tmp_path: Pat
     assert shardkit.verify(dest, against=source).ok
 
 
+@pytest.mark.thorough
 def test_what_is_complete_is_of_another_input(source: Path, tmp_path: Path) -> None:
     """Packed with the same options, so that only what is listed tells the two apart."""
     dest, other = tmp_path / "dest", make_images(tmp_path / "other", per_class=5)

@@ -229,6 +229,7 @@ def test_ranks_in_step_fail_at_one_batch(ranks: Path) -> None:
         assert error.startswith(said)
 
 
+@pytest.mark.thorough
 def test_the_store_is_cleaned(ranks: Path) -> None:
     assert max(of(ranks, "keys")) <= 8
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 import pytest
-from conftest import Run, make_images, tree, write
+from conftest import Run, make_images, thorough, tree, write
 from test_layers import LAYERS
 
 import shardkit
@@ -148,7 +148,9 @@ RAN = {
 """What runs of each document; of the others nothing does."""
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize(
+    "document", ["README.md", *thorough(*[d for d in DOCUMENTS if d != "README.md"])]
+)
 def test_commands_and_code_run_in_order(
     document: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_processes_that_start_after_use(
     assert got == plain(Loader(local, 8, workers=0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_torch_loader(server: RangeServer, cache: Path, method: str) -> None:
     local, remote = Pair(server, "arrays", "hdf5").open(cache_dir=cache)
@@ -122,6 +123,7 @@ def large(root: Path) -> Path:
     return make_set(root / "large", "arrays", "webdataset", rows=200, size=100_000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shuffle", ["full", "block"])
 @pytest.mark.parametrize("part", [0.1, 0.5, 2.0])
 def test_small_caches(

@@ -95,6 +95,7 @@ def test_what_is_damaged_there_is_not_staged(server: RangeServer, tmp_path: Path
         shardkit.open(tmp_path / "copy")
 
 
+@pytest.mark.thorough
 def test_a_copy_in_a_bucket_of_what_lies_behind_a_url(
     server: RangeServer,
     s3: S3,  # noqa: F811
@@ -177,6 +178,7 @@ def test_another_dataset_in_its_place_is_not_converted(server: RangeServer, tmp_
         DatasetCorpus.from_spec(corpus._located.folder, corpus.spec())
 
 
+@pytest.mark.thorough
 def test_from_one_bucket_to_another(server: RangeServer, s3: S3, tmp_path: Path) -> None:  # noqa: F811
     """Both ends are remote, and nothing of the dataset stays on this machine but the cache."""
     options: dict[str, Any] = {"to": "lmdb", "workers": 2, "progress": False}

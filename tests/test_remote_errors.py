@@ -190,6 +190,7 @@ def _closed_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.thorough
 def test_nothing_listens(
     tmp_path: Path,
     cache: Path,

@@ -85,6 +85,7 @@ def test_the_same_batches_and_nothing_kept(
     assert plain([remote.read([])]) == plain([local.read([])])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [*FAULTS, "mixed"])
 def test_faults(server: RangeServer, cache: Path, made: Path, kind: str) -> None:  # noqa: F811
     name = "pictures-webdataset"

@@ -77,6 +77,7 @@ def test_what_always_fails_is_a_clear_error(
     assert plain([remote.read([0, 30])]) == plain([open_set(made, "arrays").read([0, 30])])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["500", "503", "reset", "long delay"])
 def test_the_error_comes_within_retry_s(
     server: RangeServer, made: Path, cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch

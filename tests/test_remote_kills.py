@@ -282,6 +282,7 @@ def test_a_stopped_keeper_is_an_error(case: Case, monkeypatch: pytest.MonkeyPatc
     assert case.is_right(remote)
 
 
+@pytest.mark.thorough
 def test_once_it_is_silent_no_thread_waits_as_long_again(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

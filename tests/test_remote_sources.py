@@ -141,6 +141,7 @@ def test_from_bucket_to_bucket(source: Path, s3: S3, tmp_path: Path) -> None:  #
     assert not [*(tmp_path / "cache" / "shardkit" / "staging").glob("*.spool")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whom", ["packer", "keeper", "both"])
 def test_killed_while_it_fetches_the_same_call_goes_on(
     source: Path,
@@ -171,6 +172,7 @@ def test_killed_while_it_fetches_the_same_call_goes_on(
     assert not (tmp_path / "there.spool").exists()
 
 
+@pytest.mark.thorough
 def test_a_listing_goes_on_behind_the_last_key(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
     """A million keys are a thousand pages, some of which fail."""
     listings: list[str] = []

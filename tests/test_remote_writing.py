@@ -91,6 +91,7 @@ def test_a_local_url_is_written_as_others_are(source: Path, tmp_path: Path) -> N
     assert tree(tmp_path / "new" / "ds") == tree(tmp_path / "local")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["500", "503", "reset", "lost answer"])
 def test_a_server_that_fails_now_and_then(source: Path, s3: S3, kind: str, tmp_path: Path) -> None:  # noqa: F811
     pack(source, tmp_path / "local")
@@ -211,6 +212,7 @@ def test_killed_at_any_request_the_same_call_goes_on(
 # --- who may ------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_is_there_is_not_replaced_unasked(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
     url = f"{s3.url}/ds"
     s3.put("ds/notes.txt", b"mine")
@@ -335,6 +337,7 @@ def stop(self: object, new: object) -> list[str]:
     raise StorageError("stopped")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("who", ["same machine", "another machine", "stage"])
 def test_what_an_attempt_has_sent_that_came_to_nothing_goes(
     source: Path,

@@ -58,6 +58,7 @@ def texts(batch: dict[str, Any]) -> list[str]:
 CHANGES = [switch, rename]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", CHANGES)
 def test_workers_of_the_next_epoch(two: Path, change: Callable[[Path], None]) -> None:
     ds = shardkit.open(two / "now", decode=False)

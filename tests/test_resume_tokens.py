@@ -37,6 +37,7 @@ def tokenizer(tmp_path: Path) -> Path:
     return make_tokenizer(tmp_path / "tok" / "tokenizer.json")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["--tokenizer", "--train-tokenizer"])
 def test_kill_at_random_moments(how: str, tokenizer: Path, tmp_path: Path) -> None:
     source = make_awkward(tmp_path / "in")
@@ -61,6 +62,7 @@ def test_kill_at_random_moments(how: str, tokenizer: Path, tmp_path: Path) -> No
     assert interrupted >= KILLS // 2, "most kills must hit a running pack"
 
 
+@pytest.mark.thorough
 def test_ctrl_c_keeps_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "in"
     for i in range(80):
@@ -192,6 +194,7 @@ def _fail(*args: object, **options: object) -> None:
     raise StorageError("the power went off")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
 @pytest.mark.parametrize("large", [8 << 20, 100])
 @pytest.mark.parametrize("size", ["16k", "96k", "120k"])

@@ -118,6 +118,7 @@ def run_forked(command: list[str], **env: str) -> None:
     assert end_of(forked(work)) == 0
 
 
+@pytest.mark.thorough
 def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     out = jobs.on_ranks(1, demonstrate, "--folder", folder, "--count", 100, "--text", 100_000)
@@ -186,6 +187,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
         yield run
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not shutil.which("tar"), reason="the bench compares with tar")
 def test_bench_runs_every_section(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
@@ -243,6 +245,7 @@ def test_bench_feed_runs_every_section(bench: Bench, pictures: Path, tmp_path: P
     assert not {"packed", "cold"} & {path.name for path in data.iterdir()}
 
 
+@pytest.mark.thorough
 def test_bench_images_runs_every_section(bench: Bench, pictures: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--quick", "--workdir", tmp_path / "data", "--jpegs", pictures, "--json", report]
@@ -259,6 +262,7 @@ def test_bench_images_runs_every_section(bench: Bench, pictures: Path, tmp_path:
     assert "target" not in out
 
 
+@pytest.mark.thorough
 def test_bench_tokens_runs_every_section(bench: Bench, tmp_path: Path) -> None:
     report, data = tmp_path / "report.json", tmp_path / "data"
     out = bench("bench_tokens.py", "--quick", "--workdir", data, "--json", report).out
@@ -273,6 +277,7 @@ def test_bench_tokens_runs_every_section(bench: Bench, tmp_path: Path) -> None:
     assert "packed" not in {path.name for path in data.iterdir()}
 
 
+@pytest.mark.thorough
 def test_bench_claims_runs_every_section(bench: Bench, pictures: Path, tmp_path: Path) -> None:
     report, data = tmp_path / "report.json", tmp_path / "data"
     options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
@@ -336,6 +341,7 @@ def test_bench_programs_share_a_report_and_the_names_of_sections(
 # --- check_tune ---------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_check_tune_times_the_choice_beside_the_grid(bench: Bench, tmp_path: Path) -> None:
     done = bench("check_tune.py", "--quick", "--only", "raw-small", "--workdir", tmp_path)
     section = done.out.partition("raw-small: ")[2].splitlines()
@@ -356,6 +362,7 @@ def test_check_tune_says_what_the_grid_is(bench: Bench, capfd: pytest.CaptureFix
 # --- soak ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_soak_says_what_is_held() -> None:
     done = run_script("tools/soak.py", 0.02, "--every", 0.5)

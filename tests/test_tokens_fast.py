@@ -226,6 +226,7 @@ def test_without_tiktoken_the_other_library_does_it(tmp_path, monkeypatch):
     assert line.endswith("needs the library tiktoken: pip install 'shardkit[tokens]'")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [r"\p{L}", r"\p{N}", r"\p{M}", r"\p{P}", r"\p{Lu}", r"\s"])
 def test_no_character_differs_between_the_libraries_that_is_not_found(name):
     """All of Unicode, where packing looks at what may differ."""

@@ -153,6 +153,7 @@ def test_ranks_with_unequal_numbers_of_labels_are_as_one(
     assert_close(losses(apart), losses(train(script, capsys, dataset, *options)))
 
 
+@pytest.mark.thorough
 def test_one_process_needs_no_torchrun(dataset: Path, undisturbed: str) -> None:
     """As a person starts it."""
     command = [sys.executable, "-W", "error", str(SCRIPT), str(dataset), *map(str, TINY)]

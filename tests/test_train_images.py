@@ -99,6 +99,7 @@ def test_ranks_end_together_when_the_batch_divides_nothing(undisturbed: str) -> 
     assert {*accuracies(undisturbed).values()} <= {f"{right / 9:.2%}" for right in range(10)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_stopped_run_goes_on_with_the_same_batches(
     ranks: int, dataset: Path, undisturbed: str, stopped: tuple[str, bytes], tmp_path: Path

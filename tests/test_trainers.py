@@ -259,6 +259,7 @@ def test_a_loader_has_no_sampler_and_says_why() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"num_workers": 1}])
 def test_a_dataloader_around_a_loader_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="iterate over it as it is, without a DataLoader around"):
@@ -269,6 +270,7 @@ def stream(**options: Any) -> Stream:
     return Stream(Rows(), 3, shuffle="full", **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("loader", "options"),
     [

@@ -73,6 +73,7 @@ def test_a_path_that_the_manifest_keeps_leaves_no_folder(tmp_path: Path) -> None
     assert not (tmp_path / "data.yaml").exists()
 
 
+@pytest.mark.thorough
 def test_kill_at_random_moments(source: Path, dataset: Path, tmp_path: Path) -> None:
     rng = random.Random(source.name)
     expected, interrupted = tree(source), 0

@@ -602,6 +602,7 @@ def test_what_cannot_be_merged(packed: dict[str, Path], tmp_path: Path) -> None:
 # --- any sequence -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_any_sequence_of_changes_is_what_a_list_says(
     packed: dict[str, Path],

@@ -80,6 +80,7 @@ def copies(inputs: Path, tmp_path: Path) -> Iterator[Path]:
         shutil.rmtree(tmp_path / "dataset")
 
 
+@pytest.mark.thorough
 def test_killed_before_any_step(change: Change, inputs: Path, tmp_path: Path) -> None:
     expected = shutil.copytree(inputs / "dataset", tmp_path / "expected")
     change(expected)
@@ -128,6 +129,7 @@ def test_another_change_ends_one_that_was_ready(inputs: Path, tmp_path: Path) ->
     }
 
 
+@pytest.mark.thorough
 def test_merged_datasets_killed_before_any_step(inputs: Path, tmp_path: Path) -> None:
     parts = [inputs / "dataset", inputs / "second"]
     trees = [tree(part) for part in parts]

@@ -175,6 +175,7 @@ def test_times_are_written_down(tmp_path: Path, watched: Callable[..., Watch]) -
     assert rank.samples_per_step == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("workers", "worker_type"), WORKERS)
 def test_sleeping_is_no_time_on_a_core(
     tmp_path: Path, watched: Callable[..., Watch], workers: int, worker_type: Any

@@ -41,6 +41,7 @@ def in_shell(redirect: str, *args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("redirect", ["2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
 def test_packing_with_files_closed(redirect: str, workers: int, tmp_path: Path) -> None:

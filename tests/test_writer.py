@@ -134,6 +134,7 @@ def killed_in(dest: Path, step: str, calls: int, **options: Any) -> None:
 HOMES = {"Chunk": Chunk, "Listing": listing.Listing, "local": local, "publish": publish}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("step", "calls"),
