@@ -89,6 +89,18 @@ def test_a_path_that_begins_with_its_key_by_chance(tmp_path: Path) -> None:
     assert sorted(paths_of(batches["train"])) == [b"train/trai.jpg", b"train/train.jpg"]
 
 
+def test_masks_among_images_are_named(tmp_path: Path) -> None:
+    """Detection looks at some names only, so the first masks may lie behind those."""
+    names = ["a/1.jpg", "a/1_mask.png", "a/2.jpg", "b/mask_1.jpg", "b/x_mask.jpg"]
+    tree(tmp_path, dict.fromkeys(names, JPG))
+    corpus = ImageCorpus(tmp_path)
+    assert sum(len(run) for run in corpus.runs(tmp_path)) == 5
+    assert [note for note in corpus.notes if "mask" in note] == [
+        "1 images are named as masks of others (a/1_mask.png), and are samples, too; --corpus"
+        " companions makes a field of each"
+    ]
+
+
 def test_a_class_called_train_stays_a_class(tmp_path: Path) -> None:
     tree(tmp_path, {"train/a.jpg": JPG, "car/b.jpg": JPG})
     corpus = ImageCorpus(tmp_path)

@@ -331,6 +331,29 @@ def any_file(path: str, extensions: frozenset[str] | None) -> bool:
     return False
 
 
+# --- masks among images ----------------------------------------------------------------------
+
+_OF_MASKS = (
+    "masks? segm? segmentations? labels? gt groundtruth depth alpha matte trimap edges? normals?"
+    " parts? instances? semantic annotations? superpixels"
+)
+MASK_WORD = rf"(?:{'|'.join(_OF_MASKS.split())})(?:[_-]?[0-9]{{1,4}})?"
+"""A pattern of what follows an image's stem in the name of its mask."""
+
+_MASK = re.compile(rf"^(.+)[_.\- ]{MASK_WORD}\.[^.\n]+$", re.IGNORECASE | re.MULTILINE)
+
+
+def masks_in(names: Sequence[str]) -> list[str]:
+    """Return names that tell of a mask of another image among them: ``1_mask.png`` of ``1.jpg``."""
+    # Without digits most names are the same: 0.1 us a name in place of 0.7 us.
+    forms = {*os.fsencode("\n".join(names)).translate(None, b"0123456789").split(b"\n")}
+    if not any(_MASK.match("x" + os.fsdecode(form)) for form in forms):
+        return []
+    found = [*_MASK.finditer("\n".join(names))]
+    stems = {name.rpartition(".")[0] for name in names}
+    return [each[0] for each in found if each[1] in stems]
+
+
 # --- files that are not all there -----------------------------------------------------------
 
 _ONE_SPLIT = ("val", "valid", "validation")

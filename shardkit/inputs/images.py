@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import ClassFolderCorpus, folder_classes
-from shardkit.inputs.files import Reason
-from shardkit.inputs.folders import batch_of, list_names, split_roots
+from shardkit.inputs.files import FolderListing, Reason, join
+from shardkit.inputs.folders import Root, batch_of, list_names, split_roots
+from shardkit.inputs.guards import masks_in
 from shardkit.samples.sample import SampleBatch, Value
+from shardkit.system.paths import first_few
 
 
 class ImageCorpus(ClassFolderCorpus):
@@ -22,6 +25,20 @@ class ImageCorpus(ClassFolderCorpus):
     class_files = IMAGE_EXTENSIONS
     files_noun = "images"
     reading = "each image a sample"
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        self._masks: list[str] = []
+        yield from super().runs(scratch)
+        if self._masks:
+            self.notes.append(
+                f"{len(self._masks):,} images are named as masks of others"
+                f" ({first_few(self._masks)}), and are samples, too; --corpus companions makes a"
+                " field of each"
+            )
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        self._masks += [join(folder.base, name) for name in masks_in(folder.names)]
+        return super().folder_runs(folder, root)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)

@@ -18,6 +18,7 @@ from shardkit.inputs.class_folders import told
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, view_of
 from shardkit.inputs.files import DOCUMENTS, FolderListing, cut_ending, extension, join, stem, walk
 from shardkit.inputs.folders import find_roots, nothing_found, pass_over
+from shardkit.inputs.guards import MASK_WORD
 from shardkit.inputs.images import picture_classes
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.system.paths import first_few, show_path
@@ -26,13 +27,8 @@ _PHOTOS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 """Endings of photos. Next to ``x.jpg``, ``x.png`` is the mask: a mask is never a JPEG, since
 classes of pixels would run into one another."""
 
-_WORDS = (
-    "masks? segm? segmentations? labels? gt groundtruth depth alpha matte trimap edges? normals?"
-    " parts? instances? semantic annotations? superpixels"
-)
-_WORD = rf"(?:{'|'.join(_WORDS.split())})(?:[_-]?[0-9]{{1,4}})?"
-_IS_WORD = re.compile(_WORD, re.IGNORECASE)
-_COMPANION = re.compile(rf"(?<=.)[_.\- ]{_WORD}\Z", re.IGNORECASE | re.DOTALL)
+_IS_WORD = re.compile(MASK_WORD, re.IGNORECASE)
+_COMPANION = re.compile(rf"(?<=.)[_.\- ]{MASK_WORD}\Z", re.IGNORECASE | re.DOTALL)
 """The end of a companion's stem: what it shows of its image."""
 
 MOST_VIEWS = 16
