@@ -82,6 +82,7 @@ def test_folders_and_names_on_disk(tmp_path: Path) -> None:
         ([".hoodie/x"], r"its log, \.hoodie"),
         (["train/_delta_log/0.json"], "in/train is no table that can be read file by file"),
         (["year=2023/a.parquet"], "year=2023 is no table .*: a column is in names of folders"),
+        (["train.parquet", "train-00000-of-00001.parquet"], "are not of one set"),
         (["train-00000-of-00002.parquet"], r"lacks 1 file that .*train-00001-of-00002\.parquet"),
     ],
 )

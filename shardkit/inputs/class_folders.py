@@ -42,7 +42,7 @@ class ClassFolderCorpus(FolderCorpus):
     """The word for its files in errors about the layout."""
 
     reading: ClassVar[str] = ""
-    """One sample in a few words, see :class:`Claim`."""
+    """A sample in a few words, see :class:`Claim`."""
 
     def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)

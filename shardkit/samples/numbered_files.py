@@ -57,14 +57,18 @@ def _spread(folders: dict[str, _Held]) -> dict[str, _Held]:
 
 
 def twice_counted(paths: Iterable[str]) -> tuple[str, str] | None:
-    """Two files of one name that say that there are different numbers of them, or that are the same
-    one of them, as where a dataset was written anew over an old one; None if there are none."""
+    """Return two files of one name that tell of different numbers of them, or that are the same one
+    of them, as where a dataset was written again over an old one; None if there are none. One
+    without numbers, ``train.parquet``, is a set of its own."""
     first: dict[str, tuple[str, str]] = {}
     numbered: dict[tuple[str, int], str] = {}
-    for path in paths:
+    there = dict.fromkeys(paths)
+    for path in there:
         folder, slash, name = path.rpartition("/")
         if found := _ONE_OF.match(name):
             stem = folder + slash + found["stem"]
+            if (plain := stem + name[found.end() :]) in there:
+                return plain, path
             total, other = first.setdefault(stem, (found["total"], path))
             if total != found["total"]:
                 return other, path
