@@ -29,11 +29,11 @@ OLD_KINDS = {"captions": "metadata"}
 """Names of earlier releases."""
 
 
-class KindName(click.Choice[str]):
+class KindName(click.Choice):  # type: ignore[type-arg]  # none before click 8.2
     """A kind of input, by its name or by that of an earlier release."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        return super().convert(OLD_KINDS.get(value, value), param, ctx)
+        return str(super().convert(OLD_KINDS.get(value, value), param, ctx))
 
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
