@@ -219,6 +219,22 @@ def test_classes_that_are_missing_are_refused(plain: Path, tmp_path: Path) -> No
     assert shardkit.open(plain).version == 1 and is_whole(plain)
 
 
+def test_a_new_field_leaves_other_splits_whole(tmp_path: Path) -> None:
+    """Rows of the index have columns of all fields, in splits that nothing is added to, too."""
+    for split in ("train", "test"):
+        make_images(tmp_path / "in" / split, 2, 2)
+    for name in ("class0/x.txt", "class1/x.txt"):
+        write(tmp_path / "more" / name, name)
+    shardkit.pack(tmp_path / "in", tmp_path / "out", to="npy", **QUIET)
+    before = samples(tmp_path / "out", split="test")
+    shardkit.append(tmp_path / "out", tmp_path / "more", **QUIET)
+    assert shardkit.verify(tmp_path / "out", progress=False).ok
+    assert [sample["__key__"] for sample in samples(tmp_path / "out", split="test")] == [
+        sample["__key__"] for sample in before
+    ]
+    assert len(samples(tmp_path / "out", split="test", version=1)) == len(before)
+
+
 def test_other_fields_are_told(plain: Path, tmp_path: Path) -> None:
     for name in ("class1", "class2"):
         write(tmp_path / "texts" / name / f"{name}.txt", "text")

@@ -92,12 +92,16 @@ def adopt_into(
     for name, split in place.info.splits.items():
         shards = [among(shard, place.info, info) for shard in split.shards]
         info.splits[name] = replace(split, shards=shards)
-    for name in there.info.splits:
-        added = OwnRows(there, name, stems=stems, labels=labels_among(there, name, classes))
-        if added.labels is not None:
-            notes.append(told_renumbered(name))
+    for name in dict.fromkeys([*there.info.splits, *place.info.splits]):
         parts = [OwnRows(place, name)] if name in place.info.splits else []
-        info.splits[name] = revision.write(name, [*parts, added], info)
+        if name in there.info.splits:
+            added = OwnRows(there, name, stems=stems, labels=labels_among(there, name, classes))
+            if added.labels is not None:
+                notes.append(told_renumbered(name))
+            parts.append(added)
+        elif fields == place.info.fields:
+            continue  # else its rows have a column more, too
+        info.splits[name] = revision.write(name, parts, info)
     moves = _files(revision, there, stems, moved_from)
     num_added = sum(split.num_rows for split in there.info.splits.values())
     result = VersionResult.of(
