@@ -123,7 +123,7 @@ SPLITS = "train/a.jpg test/b.jpg test/c.jpg"
         ),
         (A_AND_B, "l.csv", "a.jpg\nb.jpg\n", "holds no two columns"),
         (A_AND_B, "l.csv", 'a,"' + "x" * 200_000 + '"\n', "field larger"),
-        (A_AND_B, "gone.csv:breed", "", "gone.csv cannot be read: it is no regular file"),
+        (A_AND_B, "gone.csv:breed", "", "gone.csv cannot be read: it is not there"),
         (A_AND_B, "l.csv", "", "holds no labels"),
         (A_AND_B, "l.csv", "id,label\n\n", "none of its columns names one"),
         (A_AND_B, "l.csv", b"id,label\na,\xff\n", "can't decode byte"),

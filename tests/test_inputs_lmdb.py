@@ -117,6 +117,7 @@ def test_splits(names: list[str], splits: dict[str, int], note: str, tmp_path: P
     batches = read_all(corpus, tmp_path / "s")
     assert {split: len(batch) for split, batch in batches.items()} == splits
     assert corpus.notes == [] if not note else corpus.notes[0].startswith(note)
+    assert corpus.ignored == {}, "a lock is no file that is passed over"
 
 
 def test_claims(tmp_path: Path) -> None:

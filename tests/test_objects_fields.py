@@ -142,7 +142,7 @@ def test_what_is_absent_and_what_is_chosen() -> None:
         ({"x": torch.ones(2, dtype=torch.bfloat16)}, "is a tensor that numpy cannot hold"),
         ({"x": Image.new("CMYK", (2, 2))}, "of mode CMYK, which PNG cannot hold"),
         ({3: b"x"}, "field 3 has a name that is no text"),
-        ("alone", "is a tuple of str; say what they are"),
+        ("alone", "is a str; say what it is"),
         ({"a b": b"x"}, "field 'a b' cannot be stored under 'a b'"),
         ({"label": 1, "cls": 2}, "two values are field 'cls'; rename 'cls'"),
         ({"text": "a", "txt": "b"}, "two values are field 'txt'"),

@@ -54,7 +54,7 @@ def open_table(path: Path) -> Iterator[Iterator[str]]:
     with os_errors(f"reading {where}"):
         try:
             if not path.is_file():  # opening a FIFO would wait for ever
-                raise ValueError("it is no regular file")
+                raise ValueError("it is no regular file" if path.exists() else "it is not there")
             with path.open("rb") as file:
                 yield _lines(file)
         except (CorpusError, StorageError):

@@ -147,19 +147,22 @@ class SampleForm:
         if self.names is None and hasattr(sample, "_asdict"):  # a named tuple
             named: dict[str, Any] = sample._asdict()
             return named
-        if not isinstance(sample, tuple | list):
-            sample = (sample,)
-        names = self.names
-        if names is None and len(sample) == 2 and _is_integer(sample[1]):
-            names = (_name_of(sample[0]), "cls")
+        values, names = sample if isinstance(sample, tuple | list) else (sample,), self.names
+        if names is None and len(values) == 2 and _is_integer(values[1]):
+            names = (_name_of(values[0]), "cls")
         if not names or not names[0]:
+            if values is not sample:
+                raise SampleError(
+                    f'is a {type(sample).__name__}; say what it is, as in names=("txt",), or'
+                    " return a dict, as vars(sample) makes of a dataclass"
+                )
             raise SampleError(
                 f"is a {type(sample).__name__} of {_types(sample)}; say what they are, as in"
                 ' names=("jpg", "cls"), or return a dict'
             )
-        if len(names) != len(sample):
-            raise SampleError(f"has {len(sample)} values, and names has {len(names)}")
-        return dict(zip(names, sample, strict=True))
+        if len(names) != len(values):
+            raise SampleError(f"has {len(values)} values, and names has {len(names)}")
+        return dict(zip(names, values, strict=True))
 
 
 def labels_not_taken(fields: Iterable[str]) -> list[str]:

@@ -57,6 +57,7 @@ class LmdbCorpus(RecordFiles):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self._files = self._find(_is_database_name)
+        self._ignored.pop(".mdb", None)  # locks, which hold nothing
         self._is_one = len(self._files) == 1
         self._how = BYTES
         for file in self._files:
