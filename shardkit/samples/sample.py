@@ -74,7 +74,7 @@ class SampleBatch:
         self.paths += other.paths
         self.rejects += other.rejects
         self.counts += other.counts
-        for name in self.columns.keys() | other.columns.keys():
+        for name in dict.fromkeys([*self.columns, *other.columns]):  # in the same order each time
             mine = self.columns.setdefault(name, [None] * before)
             mine += other.columns.get(name, [None] * added)
 
