@@ -201,15 +201,6 @@ def refuse_little_space(folder: Path, needed: int) -> None:
         )
 
 
-def copy_files(files: Sequence[Path], folder: Path) -> list[Path]:
-    """Copy files, of names of their own, into a new folder. Raises DestinationError for too little
-    space, StorageError where the system refuses."""
-    refuse_little_space(folder.parent, sum(path.stat().st_size for path in files))
-    with os_errors(f"copying to {show_path(folder)}"):
-        folder.mkdir()
-        return [Path(shutil.copyfile(path, folder / path.name)) for path in files]
-
-
 def _copy_all(files: Sequence[_File], folder: Path, kept: Path, progress: bool | None) -> None:
     with Progress("copying", progress) as bar:
         bar.expect(sum(file.num_rows for file in files))

@@ -67,7 +67,7 @@ class BatchBuilder:
             self._plans.clear()  # they have not all columns
         batch.keys.append(key)
         batch.paths.append(paths_of(fields))
-        for name in fields.keys() | batch.columns.keys():
+        for name in dict.fromkeys([*batch.columns, *fields]):
             batch.columns.setdefault(name, [None] * num).append(fields.get(name))
 
 

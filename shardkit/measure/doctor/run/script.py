@@ -39,9 +39,8 @@ class Script:
         return keeper.marked(_mark(self.folder))
 
 
-def command_of(words: str | Sequence[str], what: str = "doctor") -> list[str]:
-    """Return the words of a command line; ``train.py ...`` is run by this Python. ``what`` asks for
-    it.
+def command_of(words: str | Sequence[str]) -> list[str]:
+    """Return the words of a command line; ``train.py ...`` is run by this Python.
 
     Raises:
         UsageError: it is none, or there is no such file.
@@ -49,13 +48,13 @@ def command_of(words: str | Sequence[str], what: str = "doctor") -> list[str]:
     try:
         command = shlex.split(words) if isinstance(words, str) else list(words)
     except ValueError as error:
-        raise UsageError(f"{what}: {words!r} is no command line: {error}") from error
+        raise UsageError(f"doctor: {words!r} is no command line: {error}") from error
     if not command:
-        raise UsageError(f"{what}: give a script to run, as in 'train.py --epochs 1'")
+        raise UsageError("doctor: give a script to run, as in 'train.py --epochs 1'")
     is_python = Path(command[0]).name.startswith("python")
     script = next((word for word in command[: 1 + is_python] if word.endswith(".py")), None)
     if script is not None and not Path(script).is_file():
-        raise UsageError(f"{what}: {script}: no such file")
+        raise UsageError(f"doctor: {script}: no such file")
     if command[0] == script:
         command.insert(0, sys.executable)
     return command
