@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 
-KILLED = 9
 CHANGES = {"os.link", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
 
 
+class Killed(BaseException):
+    """Stands for a kill -9: from then on no name of a file is changed, whatever is caught."""
+
+
+_left: list[int] = []
+"""How many changes are still to be made, while one dies."""
+
+
+def _count(event: str, args: object) -> None:
+    if _left and event in CHANGES:
+        _left[0] -= 1
+        if _left[0] < 0:
+            raise Killed
+
+
+sys.addaudithook(_count)  # there is no way to take it off
+
+
 def dies_before_change(number: int, work: Callable[[], object]) -> bool:
-    """Run ``work`` in a process that is gone before it changes names for the nth time."""
-    pid = os.fork()
-    if pid == 0:
-        left = number
-
-        def count(event: str, args: object) -> None:
-            nonlocal left
-            if event in CHANGES:
-                left -= 1
-                if left < 0:
-                    os._exit(KILLED)
-
-        sys.addaudithook(count)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == KILLED
+    """Run ``work`` as if its process were gone before it changes names for the nth time. It is done
+    in this process, which has much to copy: a fork costs more than most of what is killed."""
+    _left[:] = [number]
+    try:
+        work()
+    except Killed:
+        return True
+    finally:
+        _left.clear()
+    return False
 
 
 def forked(work: Callable[[], object]) -> BaseProcess:

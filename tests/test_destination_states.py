@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,8 @@ class Destination(RuleBasedStateMachine):
     @rule(name=NAMES, overwrite=st.booleans(), number=st.integers(0, MOST_CHANGES))
     def kill(self, name: str, overwrite: bool, number: int) -> None:
         """Before the nth change of a name, if there are so many."""
-        call = self.calls[name]
-        dies_before_change(number, lambda: call(self.dest, overwrite=overwrite))
+        with suppress(DestinationError, ResumeError):
+            dies_before_change(number, lambda: self.calls[name](self.dest, overwrite=overwrite))
         self.came_to(name, *self.may_go_on)
         self.may_go_on = {*self.may_go_on, name} if self.is_under_way else set()
 

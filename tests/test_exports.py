@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import CONTAINERS, Run, make_arrays, make_images, make_pairs, picture, tree, write
-from dying import end_of, forked
+from dying import dies_before_change
 from pyarrow import parquet as pq
 from test_inputs_tables import labels_of, save_parquet, with_features
 from text_data import make_tokenizer
 from token_data import documents, npy, pack_tokens
 
 import shardkit
+from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import (
     ChecksumError,
     DataError,
@@ -36,7 +36,6 @@ from shardkit.errors import (
 from shardkit.operations import export_folder, export_ids, export_table
 from shardkit.operations.convert import EXPORTS
 from shardkit.operations.export_folder import MARKER
-from shardkit.system.locks import Lock
 from shardkit.tokens.id_files import open_token_file
 
 OPTIONS = {"workers": 0, "progress": False}
@@ -516,53 +515,29 @@ def test_an_old_export_comes_back(
     assert tree(tmp_path) == before
 
 
-def killing(function: Callable[..., Any], at: int) -> Callable[..., Any]:
-    """The function, but for a ``kill -9`` in place of one of its calls."""
-    calls = [0]
-
-    def call(*args: Any, **options: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*args, **options)
-
-    return call
-
-
-def convert_and_die(dataset: Path, dest: Path, to: str, what: str, at: int) -> None:
-    if what == "fsync":
-        export_folder.fsync_path = killing(export_folder.fsync_path, at)
-    if what == "rename":
-        Path.rename = killing(Path.rename, at)
-    if what == "rmtree":
-        shutil.rmtree = killing(shutil.rmtree, at)
-    convert(dataset, dest, to, overwrite=dest.exists())
-
-
-KILLS = [("fsync", 1), ("fsync", 3), ("rename", 1), ("rename", 2), ("rmtree", 1), ("rmtree", 2)]
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "replaced"])
-@pytest.mark.parametrize(("what", "at"), KILLS, ids=[f"{what}{at}" for what, at in KILLS])
-def test_kill(what: str, at: int, is_there: bool, to: str, dataset: Path, tmp_path: Path) -> None:
+def test_killed_before_any_step(is_there: bool, dataset: Path, tmp_path: Path) -> None:
     """What has the name is whole: the old one or the new one, or nothing; the same call again ends
     in the same bytes, and leaves nothing over."""
-    convert(dataset, tmp_path / "expected", to)
-    expected = tree(tmp_path / "expected")
-    old = {}
-    if is_there:
-        convert(dataset, tmp_path / "out", "bin" if to == "parquet" else "parquet")
-        old = tree(tmp_path / "out")
-    end = end_of(forked(lambda: convert_and_die(dataset, tmp_path / "out", to, what, at)))
-    assert end in (0, -signal.SIGKILL)
-    if end == 0:  # a new one takes no second rename, and removes nothing twice
-        assert not is_there
-    if (tmp_path / "out").exists():
-        assert tree(tmp_path / "out") in (old, expected)
-    convert(dataset, tmp_path / "out", to, overwrite=True)
-    assert tree(tmp_path / "out") == expected
-    assert others(tmp_path) == {"out", "expected"}
+    convert(dataset, tmp_path / "expected", "bin")
+    expected, number, died = tree(tmp_path / "expected"), 0, True
+    while died:
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        old = {}
+        if is_there:
+            convert(dataset, tmp_path / "out", "parquet")
+            old = tree(tmp_path / "out")
+        died = dies_before_change(
+            number,
+            lambda: convert(dataset, tmp_path / "out", "bin", overwrite=is_there),
+        )
+        if (tmp_path / "out").exists():
+            assert tree(tmp_path / "out") in (old, expected)
+        convert(dataset, tmp_path / "out", "bin", overwrite=True)
+        assert tree(tmp_path / "out") == expected
+        assert others(tmp_path) == {"out", "expected"}
+        number += 1
+    assert number > 5
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
@@ -586,7 +561,7 @@ def test_full_disk(to: str, tmp_path: Path) -> None:
 
 
 def _hold(path: Path, held: Any, done: Any) -> None:
-    with Lock(path):
+    with WorkFolder(path.parent / "out", path):
         held.set()
         done.wait(30)
 
@@ -594,12 +569,12 @@ def _hold(path: Path, held: Any, done: Any) -> None:
 def test_two_at_once(dataset: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     held, done = context.Event(), context.Event()
-    lock = tmp_path / ".out.exporting" / "held" / "lock"
-    process = context.Process(target=_hold, args=(lock, held, done))
+    work = tmp_path / ".out.exporting"
+    process = context.Process(target=_hold, args=(work, held, done))
     process.start()
     try:
         assert held.wait(30)
-        with pytest.raises(DestinationError, match="exporting is being written by another process"):
+        with pytest.raises(DestinationError, match="out is being written by another process"):
             convert(dataset, tmp_path / "out", "bin")
     finally:
         done.set()

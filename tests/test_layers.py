@@ -23,7 +23,7 @@ ROOT = Path(shardkit.__file__).parent
 LAYERS = [
     {"arrays", "errors", "watching"},
     {"arguments", "system"},
-    {"memory"},
+    {"commit", "memory"},
     {"storage"},
     {"samples"},
     {"images", "tokens", "order"},

@@ -14,7 +14,7 @@ from dying import dies_before_change
 import shardkit
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.manifest import INDEX_KINDS
-from shardkit.packing.publish import files_to_replace
+from shardkit.packing.dataset_files import files_to_replace
 from shardkit.system.records import write_record
 
 
@@ -167,16 +167,13 @@ def test_a_linked_work_folder(name: str, overwrite: bool, source: Path, tmp_path
     shardkit.pack(source, dest, overwrite=overwrite, **OPTIONS)
 
 
-@pytest.mark.parametrize("marker", [None, {"old": ["../outside"], "new": []}])
-def test_a_damaged_marker(
-    marker: dict[str, Any] | None, source: Path, old: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("forged", [{}, {"removes": ["../outside"]}])
+def test_a_damaged_record(forged: dict[str, Any], source: Path, old: Path, tmp_path: Path) -> None:
     outside = write(tmp_path / "outside", "x")
     write(old / ".packing" / "new" / "shardkit.json", "{}")
-    write(old / ".packing" / "whole.json", "{}")
-    if marker:
-        write_record(old / ".packing" / "whole.json", {"packed": {}, "result": {}, **marker})
-    with pytest.raises(ResumeError, match=r"whole.json, the record of a finished pack, is damaged"):
+    recipe = {"inputs": {}, "corpus": {}, "options": {}}
+    write_record(old / ".packing" / "change.json", {"recipe": recipe, **forged})
+    with pytest.raises(ResumeError, match=r"change.json, the record of a change, is damaged; if"):
         shardkit.pack(source, old, **OPTIONS)
     assert outside.exists()
     shardkit.pack(source, old, overwrite=True, **OPTIONS)

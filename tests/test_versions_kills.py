@@ -17,8 +17,9 @@ from conftest import make_images, picture, write
 from dying import dies_before_change, end_of, forked
 
 import shardkit
+from shardkit.commit.work_folder import Change as Commit
+from shardkit.commit.work_folder import WorkFolder
 from shardkit.index.manifest import DatasetInfo, read_info
-from shardkit.versions.revision import Revision
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 4000, "progress": False}
 
@@ -182,7 +183,12 @@ def killed_when_ready(change: Callable[[], object]) -> None:
     """A process of its own dies where only the marker is still to be written."""
 
     def dies() -> None:
-        Revision._end = lambda *_, **__: os._exit(9)  # type: ignore[method-assign]
+        commit = WorkFolder.commit
+
+        def die(self: WorkFolder, made: Commit) -> None:
+            os._exit(9) if "do" in made.recipe else commit(self, made)  # what is added comes first
+
+        WorkFolder.commit = die  # type: ignore[method-assign]
         change()
 
     assert end_of(forked(dies)) == 9
@@ -223,7 +229,7 @@ def test_another_function_is_not_taken_for_that_of_a_killed_edit(
     path = shutil.copytree(inputs / "dataset", tmp_path / "dataset")
 
     def dies_while_it_is_put() -> None:
-        Revision._put = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        WorkFolder._put = lambda *_: os._exit(9)  # type: ignore[method-assign]
         shardkit.edit(path, filter=lambda sample: sample["cls"] < 2, progress=False)
 
     assert end_of(forked(dies_while_it_is_put)) == 9

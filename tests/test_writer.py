@@ -15,11 +15,12 @@ import pytest
 from conftest import tree
 
 import shardkit
+from shardkit.commit import work_folder
 from shardkit.errors import DataError, DestinationError, SampleError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.index.manifest import read_info
 from shardkit.inputs.objects.stream import Chunk
-from shardkit.packing import listing, local, publish
+from shardkit.packing import listing, local
 
 NUM = 2_000
 QUIET: dict[str, Any] = {"to": "npy", "shard_size": "200KB", "workers": 0}
@@ -131,7 +132,7 @@ def killed_in(dest: Path, step: str, calls: int, **options: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-HOMES = {"Chunk": Chunk, "Listing": listing.Listing, "local": local, "publish": publish}
+HOMES = {"Chunk": Chunk, "Listing": listing.Listing, "local": local, "commit": work_folder}
 
 
 @pytest.mark.thorough
@@ -143,7 +144,7 @@ HOMES = {"Chunk": Chunk, "Listing": listing.Listing, "local": local, "publish": 
         ("Chunk.add", NUM),
         ("Listing.complete", 1),
         ("Listing.add", 2),
-        ("publish.write_record", 1),
+        ("commit.write_record", 1),
     ],
 )
 def test_killed_again_and_again(

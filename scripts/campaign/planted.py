@@ -23,7 +23,7 @@ from cases import Case, Kind, Outcome, Place
 from trial import Trial
 
 import shardkit
-from shardkit.packing import destination
+from shardkit.commit.work_folder import WorkFolder
 from shardkit.packing.finish import Conclusion
 from shardkit.system.records import read_record, write_record
 from shardkit.versions.revision import Revision
@@ -192,7 +192,7 @@ def _parts(scene: Scene) -> None:
 
 def _pruned(scene: Scene) -> None:
     _versions(scene)
-    _killed_in(Revision, "_put", COMMANDS["prune"])(scene)
+    _killed_in(WorkFolder, "_put", COMMANDS["prune"])(scene)
 
 
 def _unpacking(scene: Scene) -> None:
@@ -213,8 +213,8 @@ STATES: dict[str, tuple[Step, tuple[str, ...]]] = {
     ),
     "two versions": (_versions, ("prune", "edit", "merge it", "stage it")),
     "nothing": (lambda scene: scene.at.mkdir(), ("pack", "unpack", "export", "stage")),
-    "an edit": (_on_dataset(Revision, "_put", _edit), ("edit", "prune", "append")),
-    "an append": (_on_dataset(Revision, "_put", COMMANDS["append"]), ("append", "prune")),
+    "an edit": (_on_dataset(WorkFolder, "_put", _edit), ("edit", "prune", "append")),
+    "an append": (_on_dataset(WorkFolder, "_put", COMMANDS["append"]), ("append", "prune")),
     "a prune": (_pruned, ("prune", "edit")),
     "a begun append": (
         _on_dataset(Revision, "publish", COMMANDS["append"]),
@@ -224,10 +224,9 @@ STATES: dict[str, tuple[Step, tuple[str, ...]]] = {
         _killed_in(Conclusion, "publish", COMMANDS["pack"]),
         ("pack", "pack anew", "edit"),
     ),
-    "a pack": (_killed_in(destination, "publish", COMMANDS["pack"]), ("pack", "pack anew")),
-    "a pack to be tidied": (_killed_in(destination, "tidy", COMMANDS["pack"]), ("pack", "edit")),
-    "a stage": (_killed_in(destination, "publish", COMMANDS["stage"]), ("stage",)),
-    "a merge": (_killed_in(destination, "publish", COMMANDS["merge"]), ("merge",)),
+    "a pack": (_killed_in(WorkFolder, "_put", COMMANDS["pack"]), ("pack", "pack anew", "edit")),
+    "a stage": (_killed_in(WorkFolder, "_put", COMMANDS["stage"]), ("stage",)),
+    "a merge": (_killed_in(WorkFolder, "_put", COMMANDS["merge"]), ("merge",)),
     "an unpack": (_unpacking, ("unpack",)),
     "a part": (_parts, ("merge parts", "pack")),
 }
@@ -236,8 +235,8 @@ STATES: dict[str, tuple[Step, tuple[str, ...]]] = {
 
 # --- links and the like -------------------------------------------------------------------
 
-FOLDERS = ["new", "next", "scratch", "added", "tmp-train-00000"]
-RECORDS = ["options", "source", "started", "change", "whole", "part", "listing", "record"]
+FOLDERS = ["new", "scratch", "added", "tmp-train-00000"]
+RECORDS = ["options", "source", "started", "change", "part", "listing", "record"]
 OTHERS = [
     "lock",
     "lease-1",
@@ -256,15 +255,14 @@ OTHERS = [
     "new/rejected.jsonl",
     "new/train-00000.tar",
     "new/.train-00000.tar.link",
-    "next/.shardkit.json.tmp",
-    "next/train~2.rows",
-    "next/.train~2.rows.tmp",
+    "new/train~2.rows",
+    "new/.train~2.rows.tmp",
 ]
 BESIDE = f"""
-shardkit.json .packing.json shardkit~1.json .shardkit~1.json.tmp train.rows train~2.rows train.names
+shardkit.json shardkit~1.json .shardkit~1.json.tmp train.rows train~2.rows train.names
 train.sums train-00000.tar train-00001.tar rejected.jsonl data.mdb train-00000.idx
 .train-00000.idx.tmp .shardkit .shardkit/{"a" * 32} .unpacking.json .export.json
-../.at.exporting ../.at.exporting/held ../.at.exporting/new ../.at.exporting/old
+../.at.exporting ../.at.exporting/lock ../.at.exporting/new ../.at.exporting/old
 """.split()
 UNPACKING = ["file", "0", "0/1", "lock", "unknown"]
 
@@ -334,7 +332,7 @@ def change_record(rng: Random, path: Path, scene: Scene) -> str:
     raw: Any = json.loads(line) if path.suffix == ".part" else read_record(path)
     holder, key = rng.choice(mutate.places(raw))
     wrong = [*mutate.WRONG, "../../outside/thesis.txt", str(scene.outside / "thesis.txt"), ".."]
-    wrong += [["next/shardkit.json", "../../outside/made"], ["../../../outside/thesis.txt", "x"]]
+    wrong += [["new/shardkit.json", "../../outside/made"], ["../../../outside/thesis.txt", "x"]]
     if rng.random() < 0.15 and isinstance(holder, dict):
         del holder[key]
     elif rng.random() < 0.15 and isinstance(holder, dict):

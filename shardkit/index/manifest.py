@@ -16,6 +16,7 @@ from typing import Any
 
 import xxhash
 
+from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.index.provenance import TOKENIZER_FILES, Provenance
@@ -38,11 +39,8 @@ nor shards of which a split leaves samples out, nor labels that stand in the row
 
 INDEX_NAME = "shardkit.json"
 REJECTED_NAME = "rejected.jsonl"
-WORK_NAME = ".packing"
 PART_NAME = "part.json"
 """In the work folder of a part of a pack that is finished."""
-CHANGE_NAME = "change.json"
-"""In the work folder while a next version, which is ready, is put in its place."""
 
 INDEX_KINDS = ("rows", "names", "find", "sums")
 """Endings of the files that index a split."""

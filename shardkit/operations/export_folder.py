@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DestinationError
 from shardkit.operations.unpack import refuse_dataset
 from shardkit.remote.urls import refuse_overlap
 from shardkit.system.durable_files import atomic_write, fsync_path
-from shardkit.system.locks import Lock
 from shardkit.system.own_files import read_own
 from shardkit.system.paths import show_path
 
@@ -45,12 +44,9 @@ class ExportFolder:
         refuse_dataset(self.dest)
         self._overwrite = overwrite
         self._refuse_taken()
-        self._work = self.dest.with_name(f".{self.dest.name}.exporting")
-        self.new = self._work / "new"
-        self._old = self._work / "old"
-
-    def __enter__(self) -> ExportFolder:
-        self._lock = Lock(self._work / "held" / "lock", self._work)
+        work = self.dest.with_name(f".{self.dest.name}.exporting")
+        self._folder = WorkFolder(self.dest, work)
+        self.new, self._old = self._folder.stage, work / "old"
         try:
             self._settle()
             self._refuse_taken()  # another call may have finished meanwhile
@@ -58,6 +54,8 @@ class ExportFolder:
         except BaseException as error:
             self.__exit__(type(error))
             raise
+
+    def __enter__(self) -> ExportFolder:
         return self
 
     def publish(self, record: dict[str, Any]) -> int:
@@ -81,13 +79,9 @@ class ExportFolder:
     def _settle(self) -> None:
         """End what this call, or one that was killed, had begun: what stood at the destination is
         there again if nothing took its place, and else goes; what is not whole goes."""
-        if self._old.exists():
-            if self.dest.exists():
-                shutil.rmtree(self._old)
-            else:
-                self._old.rename(self.dest)
-        if self.new.exists():
-            shutil.rmtree(self.new)
+        if self._old.exists() and not self.dest.exists():
+            self._old.rename(self.dest)
+        self._folder.clear()
 
     def _refuse_taken(self) -> None:
         name = show_path(self.dest)
@@ -127,10 +121,8 @@ class ExportFolder:
             if error[0] is None:
                 raise
             # The error under way says more than that its traces could not be removed.
-        else:  # who waits for the lock may have made its own there by now
-            shutil.rmtree(self._work, ignore_errors=True)
         finally:
-            self._lock.close()
+            self._folder.close()
 
 
 def _files_in(folder: Path) -> list[str]:

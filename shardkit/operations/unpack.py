@@ -20,6 +20,7 @@ from typing import Self
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
@@ -33,14 +34,12 @@ from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full
-from shardkit.system.locks import Lock
-from shardkit.system.own_files import entries_below, remove
+from shardkit.system.own_files import entries_below
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 
 WORK_NAME = ".unpacking"
-_LOCK = "lock"
 _TEMP = "file"
 
 _OLD_RECORDS = (f"{WORK_NAME}/record.json", f"{WORK_NAME}.json")
@@ -182,8 +181,7 @@ class _Writer:
     def __init__(self, dest: Path) -> None:
         self._dest = dest
         dest.mkdir(parents=True, exist_ok=True)
-        self._work = dest / WORK_NAME
-        self._lock = Lock(self._work / _LOCK)
+        self._folder = WorkFolder(dest, dest / WORK_NAME)
         self._fd = self._work_fd = -1
         self.found: set[bytes] = set()
         self._folders = {b""}
@@ -194,15 +192,11 @@ class _Writer:
         try:
             self._fd = os.open(dest, os.O_RDONLY | os.O_DIRECTORY)
             self._work_fd = os.open(WORK_NAME, _FOLDER, dir_fd=self._fd)
-            self._clear({_LOCK})
+            self._folder.clear()
             self._find()
         except BaseException:
             self.close()
             raise
-
-    def _clear(self, keep: set[str]) -> None:
-        for name in {*os.listdir(self._work_fd)} - keep:
-            remove(name, self._work_fd)
 
     def _find(self) -> None:
         own = os.fsencode(WORK_NAME)
@@ -333,14 +327,12 @@ class _Writer:
     def close(self) -> None:
         """Remove the work folder."""
         try:
-            if self._work_fd >= 0:
-                self._clear(set())
-                os.rmdir(WORK_NAME, dir_fd=self._fd)
+            self._folder.clear()
         finally:
             for fd in (self._work_fd, self._fd):
                 if fd >= 0:
                     os.close(fd)
-            self._lock.close()
+            self._folder.close()
 
     def __enter__(self) -> Self:
         return self

@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import xxhash
 
+from shardkit.commit.work_folder import CHANGE_NAME, WORK_NAME
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.manifest import (
-    CHANGE_NAME,
     INDEX_NAME,
-    WORK_NAME,
     index_name,
     is_sealed,
     read_index,

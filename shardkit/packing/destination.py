@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-from shardkit.errors import DestinationError, ResumeError
-from shardkit.index.journal import Receipt, is_begun
-from shardkit.index.manifest import (
+from shardkit.commit.work_folder import (
     CHANGE_NAME,
-    INDEX_NAME,
-    WORK_NAME,
-    DatasetInfo,
-    dump_info,
-)
-from shardkit.packing.publish import (
-    LOCK_NAME,
     SCRATCH_NAME,
     STAGE_NAME,
-    Publication,
-    clear_work,
-    dataset_files,
-    files_to_replace,
-    forget_marker,
-    is_marked,
-    is_recipe,
-    mark_ready,
-    publish,
-    read_marker,
-    remove_work,
-    tidy,
+    WORK_NAME,
+    Change,
+    WorkFolder,
 )
+from shardkit.errors import DestinationError, ResumeError, ShardkitError
+from shardkit.index.journal import Receipt, is_begun
+from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info, is_dataset_file
+from shardkit.packing.dataset_files import dataset_files, files_to_replace, refuse_blocked
 from shardkit.remote.urls import refuse_overlap
-from shardkit.system.leases import Lease, refuse_leased
-from shardkit.system.locks import Lock
+from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import file_size, show_path
 from shardkit.system.records import from_record, read_record, write_record
 
@@ -46,7 +30,9 @@ T = TypeVar("T")
 TOKENIZER_RECORD = "tokenizer.record"
 """In the work folder once a tokenizer is trained and proved: worth going on from after Ctrl-C."""
 
-_OPTIONS = "options.json"
+OPTIONS_NAME = "options.json"
+"""In the work folder: the record of what is being packed and how."""
+
 _SOURCE = "source.json"
 """In the work folder of a pack that is to replace a dataset."""
 
@@ -65,27 +51,22 @@ class Destination:
 
     def __init__(self, dest: Path, source: Path, overwrite: bool, is_shared: bool = False) -> None:
         self.dest = dest.resolve()
-        self.work = self.dest / WORK_NAME
-        self.stage = self.work / STAGE_NAME
-        self.scratch = self.work / SCRATCH_NAME
         self._source = {"path": str(source.absolute())}
-        self._made = not self.dest.exists()
+        self._goes_if_empty = not self.dest.exists()
         self._overwrite = overwrite
-        self._publication: Publication | None = None
+        self._ended: Change | None = None
+        self._is_of_version = False
         refuse_overlap(self.dest, source.resolve())
         self._refuse_others()
-        self._lock = Lock(self.work / LOCK_NAME)
-        self._lease: Lease | None = None
+        self._folder = WorkFolder(self.dest, is_shared=is_shared)
+        self.work = self._folder.path
+        self.stage = self._folder.stage
+        self.scratch = self.work / SCRATCH_NAME
         try:
-            # A lock may hold on this machine alone, a lease does wherever the folder is seen.
-            if is_shared:
-                self._lease = Lease(self.work)
-            else:
-                refuse_leased(self.work)
-            self._publish()
+            self._end_change()
             self._refuse_taken()
         except BaseException:
-            self._let_go()
+            self._folder.close()
             raise
 
     note = ""
@@ -93,12 +74,11 @@ class Destination:
 
     @property
     def lock_fd(self) -> int:
-        return self._lock.fd
+        return self._folder.lock_fd
 
     def check_held(self) -> None:
-        """Raises StorageError if another machine has taken over, since this one did not answer."""
-        if self._lease is not None:
-            self._lease.check()
+        """Raise StorageError if another machine has taken over, since this one did not answer."""
+        self._folder.check_held()
 
     @property
     def name(self) -> Path | str:
@@ -117,7 +97,7 @@ class Destination:
         name = show_path(self.dest)
         if self.dest.exists() and not self.dest.is_dir():
             raise DestinationError(f"{name} exists and is no folder; choose another destination")
-        if os.path.lexists(self.work) or is_marked(self.dest):
+        if os.path.lexists(self.dest / WORK_NAME):
             return
         if (self.dest / INDEX_NAME).exists():
             if not self._overwrite:
@@ -135,24 +115,27 @@ class Destination:
             " choose another destination"
         )
 
-    def _publish(self) -> None:
+    def _end_change(self) -> None:
+        """Put in its place what a killed pack had made ready. The change of a version is not ours
+        to end: who asked for it may ask again."""
         try:
-            self._publication = read_marker(self.dest)
-            if self._publication is not None:
-                publish(self.dest, self._publication)
+            change = self._folder.pending(INDEX_NAME, is_dataset_file)
         except ResumeError:
             if not self._overwrite:
                 raise
+            return
+        if change is not None and is_recipe(change.recipe):
+            self._folder.end(change)
+            self._ended = change
+        self._is_of_version = change is not None and self._ended is None
 
     def _refuse_taken(self) -> None:
-        is_started = (self.work / _OPTIONS).exists()
-        allowed = self._overwrite or self._publication or (is_started and not self._is_of_other())
+        is_started = (self.work / OPTIONS_NAME).exists()
+        allowed = self._overwrite or self._ended or (is_started and not self._is_of_other())
         if (self.dest / INDEX_NAME).exists() and not allowed:
             # The command that was killed there may still be asked to go on.
-            if is_started or (self.work / CHANGE_NAME).exists():
-                raise self.taken()
-            clear_work(self.dest, {LOCK_NAME})  # an --overwrite that came to nothing
-            remove_work(self.dest)
+            if not is_started and not self._is_of_version:
+                self._folder.clear()  # an --overwrite that came to nothing
             raise self.taken()
 
     def _is_of_other(self) -> bool:
@@ -167,13 +150,12 @@ class Destination:
         Raises:
             DestinationError: it was another one.
         """
-        if self._publication is None or self._overwrite:
+        if self._ended is None or self._overwrite:
             return None
-        tidy(self.dest)
-        return self._result(vars(self._publication), recipe, kind)
+        return self._result(vars(self._ended), recipe, kind)
 
     def _result(self, record: dict[str, Any], recipe: dict[str, Any], kind: type[T]) -> T:
-        was = record.get("packed")
+        was = record.get("recipe")
         if is_recipe(was) and not (
             _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe)
         ):
@@ -183,8 +165,7 @@ class Destination:
 
     def clear(self) -> None:
         """Forget a started pack. A dataset stays until the new one is whole."""
-        clear_work(self.dest, {LOCK_NAME})
-        forget_marker(self.dest)
+        self._folder.clear()
 
     def prepare(self, recipe: dict[str, Any]) -> None:
         """Record what is being packed and how, or check that it is what was recorded.
@@ -192,7 +173,7 @@ class Destination:
         Raises:
             ResumeError: a pack was started here with other options, or the record is damaged.
         """
-        path = self.work / _OPTIONS
+        path = self.work / OPTIONS_NAME
         if not path.exists():
             self.clear()  # what was done with unknown options is worth nothing
             if (self.dest / INDEX_NAME).exists():
@@ -218,20 +199,21 @@ class Destination:
 
     def forget_shards(self) -> None:
         """Forget all that was done, but not of what and how."""
-        clear_work(self.dest, {LOCK_NAME, _OPTIONS, _SOURCE})
+        self._folder.clear(OPTIONS_NAME, _SOURCE)
         self.stage.mkdir()
         self.scratch.mkdir()
 
-    def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
-        """Everything new is in the stage: publish it, then remove the work folder."""
+    def finish(self, info: DatasetInfo, recipe: dict[str, Any], result: dict[str, Any]) -> None:
+        """Have what is in the stage take the place of the dataset that stands here, if any."""
         self.check_held()
         replaces = self._overwrite or (self.dest / INDEX_NAME).exists()
         old = files_to_replace(self.dest) if replaces else []
         new = [name for name in dataset_files(info) if (self.stage / name).exists()]
-        publication = Publication(packed, result, old, new)
-        mark_ready(self.dest, publication, dump_info(info))
-        publish(self.dest, publication)
-        tidy(self.dest)
+        refuse_blocked(self.dest, self.stage, new, old)
+        atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
+        removes = [INDEX_NAME, *sorted({*old} - {*new})] if replaces else []
+        moves = [(f"{STAGE_NAME}/{name}", name) for name in (*new, INDEX_NAME)]
+        self._folder.commit(Change(recipe, result, removes, moves))
 
     def __enter__(self) -> Destination:
         return self
@@ -240,26 +222,25 @@ class Destination:
         kind = error[0]
         failed = isinstance(kind, type) and not issubclass(kind, ResumeError)
         is_stopped = kind is KeyboardInterrupt and (self.work / TOKENIZER_RECORD).exists()
-        if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
-            try:
-                self._leave_nothing()
-            except (OSError, RecursionError):
-                pass  # the error under way says more than that its traces could not be removed
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._lease is not None:
-            self._lease.close()
-        self._lock.close()
+        try:
+            if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
+                self._folder.clear()
+        except (OSError, ShardkitError):
+            pass  # the error under way says more than that its traces could not be removed
+        finally:
+            self._folder.close()
+        if self._goes_if_empty:
+            with suppress(OSError):
+                self.dest.rmdir()
 
     def _is_worth_keeping(self) -> bool:
-        return is_marked(self.dest) or is_begun(self.work)
+        return (self.work / CHANGE_NAME).exists() or is_begun(self.work)
 
-    def _leave_nothing(self) -> None:
-        """Undo a pack that failed before anything worth going on from was done."""
-        shutil.rmtree(self.work)
-        if self._made and not any(self.dest.iterdir()):
-            self.dest.rmdir()
+
+def is_recipe(record: object) -> TypeGuard[dict[str, dict[str, Any]]]:
+    """Return True for what a record says of what is packed, and how."""
+    groups = ("inputs", "corpus", "options")
+    return isinstance(record, dict) and all(isinstance(record.get(g), dict) for g in groups)
 
 
 def _changed_input(old: dict[str, list[int]], new: dict[str, list[int]]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.commit.work_folder import SCRATCH_NAME, STAGE_NAME, WORK_NAME
 from shardkit.errors import FormatError, SampleError
 from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name
@@ -19,7 +20,7 @@ from shardkit.formats.member_names import member_keys
 from shardkit.images.choice import ImageChoice
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
-from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Corpus, Run, join
 from shardkit.inputs.open import from_spec
 from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
@@ -29,7 +30,6 @@ from shardkit.packing.pictures import (
     require_one_shape,
     rewrite_images,
 )
-from shardkit.packing.publish import SCRATCH_NAME, STAGE_NAME
 from shardkit.packing.tokenize import reopen, slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.blocks import block_sums

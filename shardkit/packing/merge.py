@@ -8,15 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME, is_under_way
 from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
-from shardkit.index.manifest import INDEX_NAME, PART_NAME, WORK_NAME, is_field_name, read_info
-from shardkit.packing.destination import Destination
+from shardkit.index.manifest import INDEX_NAME, PART_NAME, is_field_name, read_info
+from shardkit.packing.dataset_files import link_or_copy
+from shardkit.packing.destination import Destination, is_recipe
 from shardkit.packing.finish import Conclusion, is_of_inputs, made_of
 from shardkit.packing.listing import ListedInput
 from shardkit.packing.open_jobs import ShardTally, in_order
 from shardkit.packing.options import PackOptions, Part
-from shardkit.packing.publish import STAGE_NAME, is_marked, is_recipe, link_or_copy
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import ChosenTokenizer
@@ -257,7 +258,7 @@ def _spec(part: FinishedPart) -> object:
 
 def _found_complete(dest: Path, parts: list[_Taken], options: PackOptions) -> PackResult | None:
     """The dataset at ``dest``, if it is of these parts; None if there is none, or another."""
-    if (dest / WORK_NAME).exists() or is_marked(dest) or not (dest / INDEX_NAME).is_file():
+    if is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
     info, first = read_info(dest), parts[0].finished
     if (

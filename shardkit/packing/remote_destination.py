@@ -20,8 +20,8 @@ from shardkit.arrays import Hashes
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.packing.dataset_files import dataset_files, left_over
 from shardkit.packing.destination import Destination, T
-from shardkit.packing.publish import dataset_files, left_over
 from shardkit.remote.target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
@@ -171,7 +171,7 @@ class RemoteDestination(Destination):
 
     # --- the end --------------------------------------------------------------------------
 
-    def finish(self, info: DatasetInfo, packed: dict[str, Any], result: dict[str, Any]) -> None:
+    def finish(self, info: DatasetInfo, recipe: dict[str, Any], result: dict[str, Any]) -> None:
         """Upload what is left, compare all with what is there, and put shardkit.json last."""
         self.check_held()
         self._wait_for_all()
@@ -183,7 +183,7 @@ class RemoteDestination(Destination):
         self._wait_for_all()
         there = self._compare(new)
         self._target.remove_others(there, new, left_over(there, info))
-        write_record(self.work / _RESULT, {"packed": packed, "result": result})
+        write_record(self.work / _RESULT, {"recipe": recipe, "result": result})
         atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
         self._target.put_index(self.stage / INDEX_NAME)
         self._is_whole = True
@@ -209,9 +209,8 @@ class RemoteDestination(Destination):
     def _tidy(self) -> None:
         self._target.abort_unfinished()
         self._target.release()
-        self._leave_nothing()
-        with suppress(OSError):  # the next packer has made its lock there meanwhile
-            self.dest.rmdir()
+        self._folder.clear()
+        self._goes_if_empty = True
 
     def _is_worth_keeping(self) -> bool:
         """Once an upload has begun, an object may be there, which only our claim tells from those

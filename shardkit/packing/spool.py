@@ -16,8 +16,9 @@ from typing import Any, Self
 
 import xxhash
 
+from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
-from shardkit.index.manifest import WORK_NAME, is_field_name
+from shardkit.index.manifest import is_field_name
 from shardkit.inputs.tables.table_files import arrow_errors
 from shardkit.inputs.tables.tabular import spool_name
 from shardkit.packing.hugging_face import are_tables

@@ -15,14 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from shardkit.commit.work_folder import is_under_way
 from shardkit.errors import DestinationError, ShardkitError
-from shardkit.index.manifest import INDEX_NAME, WORK_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.inputs.base import Corpus
 from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.finish import Origin, is_of_inputs, made_of, own_origin, with_options
 from shardkit.packing.listing import ListedInput, Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.publish import is_marked
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.system.paths import show_path, size_fault
 
@@ -78,8 +78,7 @@ def up_to_date(
 
 def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
     """Return the dataset there; None if it is to be replaced, or if a pack is under way."""
-    is_under_way = (dest / WORK_NAME).exists() or is_marked(dest)
-    if options.overwrite or is_under_way or not (dest / INDEX_NAME).is_file():
+    if options.overwrite or is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
     try:
         found = read_info(dest)

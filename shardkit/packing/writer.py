@@ -9,11 +9,11 @@ from queue import Empty, Full, Queue
 from threading import Lock, Thread
 from typing import Any, Self
 
+from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME, is_under_way
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
 from shardkit.index.journal import Receipt, read_receipt
 from shardkit.index.manifest import (
     INDEX_NAME,
-    WORK_NAME,
     is_field_name,
     read_info,
     read_rejected,
@@ -24,7 +24,6 @@ from shardkit.packing.objects import check_names, form_of, refuse_for_streams
 from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
-from shardkit.packing.publish import STAGE_NAME
 from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.packing.run import run_pack
 from shardkit.system.paths import as_path, show_path
@@ -234,7 +233,7 @@ class _Chunks(StreamCorpus):
 
 def complete_result(dest: Path, options: PackOptions) -> PackResult | None:
     """Return what an earlier Writer made, if it was killed when nothing was left to do."""
-    if options.overwrite or (dest / WORK_NAME).exists() or not (dest / INDEX_NAME).is_file():
+    if options.overwrite or is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
     info = read_info(dest)
     if info.provenance.kind != StreamCorpus.kind or info.container != options.to:

@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import DatasetMissingError, ShardMissingError, StorageError, UsageError
 from shardkit.index.manifest import (
     INDEX_KINDS,
     INDEX_NAME,
     REJECTED_NAME,
     SHARD_FILE,
-    WORK_NAME,
     DatasetInfo,
     read_info,
     read_version,

@@ -57,8 +57,12 @@ class Lock:
     until the last of them has died, so nobody starts while one may still write.
     """
 
-    def __init__(self, path: Path, folder: Path | None = None) -> None:
-        """``folder``: the one in which its holder writes, if that is not the lock's own.
+    def __init__(self, path: Path, folder: Path | None = None, shown: Path | None = None) -> None:
+        """Wait for the lock, as long as a process that was just killed may need to be gone.
+
+        Args:
+            folder: the one in which its holder writes, if that is not the lock's own.
+            shown: what is said to be taken; default: the folder above the lock's own.
 
         Raises:
             DestinationError: another holds it, or that folder has links or the like in it.
@@ -69,7 +73,7 @@ class Lock:
         while not self._try(path):
             if self._holder_lives(path) or time.monotonic() > deadline:
                 raise DestinationError(
-                    f"{show_path(path.parent.parent)} is being written by another process"
+                    f"{show_path(shown or path.parent.parent)} is being written by another process"
                     f"{self._who(path)}; wait for it, or choose another destination"
                 )
             time.sleep(0.05)

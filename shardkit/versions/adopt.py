@@ -14,8 +14,8 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
+from shardkit.packing.dataset_files import link_or_copy
 from shardkit.packing.finish import with_signposts
-from shardkit.packing.publish import link_or_copy
 from shardkit.packing.result import COMPLETE
 from shardkit.remote.urls import refuse_overlap
 from shardkit.shards.locate import Located, locate

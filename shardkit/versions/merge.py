@@ -12,12 +12,13 @@ from typing import Any
 
 import xxhash
 
+from shardkit.commit.work_folder import is_under_way
 from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.packing.dataset_files import link_or_copy
 from shardkit.packing.destination import Destination
 from shardkit.packing.finish import with_signposts
 from shardkit.packing.merge import merge_parts
-from shardkit.packing.publish import is_marked, link_or_copy
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.remote.urls import Url, as_place, refuse_overlap
@@ -138,7 +139,7 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
 
 def _merged_before(dest: Path, digest: str) -> DatasetInfo | None:
     """What the same call has made there, as it made it."""
-    if is_marked(dest) or not (dest / INDEX_NAME).is_file():
+    if is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
     try:
         info = read_info(dest)

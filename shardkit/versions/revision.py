@@ -1,17 +1,13 @@
 """The next version of a dataset: who may make it, and how it takes the place of the last.
 
 No file of an older version is ever written to or renamed: a version has new names for all that it
-does not share with those before. So who has one open keeps it. Everything new is made ready in the
-work folder, and a marker says so; then files get their names, and shardkit.json last, in one step.
-Killed before the marker, the old version stays; after it, whoever comes next ends the change.
+does not share with those before. So who has one open keeps it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +15,11 @@ from typing import Any
 
 import xxhash
 
-from shardkit.errors import DestinationError, ResumeError, UsageError
+from shardkit.commit.work_folder import CHANGE_NAME, LOCK_NAME, STAGE_NAME, Change, WorkFolder
+from shardkit.errors import DestinationError, UsageError
 from shardkit.index.manifest import (
-    CHANGE_NAME,
     INDEX_NAME,
     REJECTED_NAME,
-    WORK_NAME,
     DatasetInfo,
     SplitInfo,
     dump_info,
@@ -34,11 +29,10 @@ from shardkit.index.manifest import (
     read_index,
 )
 from shardkit.index.version_line import VersionLine
-from shardkit.packing.publish import LOCK_NAME, clear_work, is_marked, remove_work
+from shardkit.packing.destination import OPTIONS_NAME, is_recipe
 from shardkit.shards.locate import Located, locate
-from shardkit.system.durable_files import atomic_write, fsync_path
-from shardkit.system.locks import Lock
-from shardkit.system.own_files import opened, refuse_others, remove_own
+from shardkit.system.durable_files import atomic_write
+from shardkit.system.own_files import refuse_others, remove_own
 from shardkit.system.paths import show_path
 from shardkit.system.records import from_record, read_record, write_record
 from shardkit.versions.own_rows import OwnRows, write_rows
@@ -79,36 +73,10 @@ class VersionResult:
         return cls(dest, version, what, splits, sum(splits.values()), **others)
 
 
-STAGE_NAME = "next"
 ADDED_NAME = "added"
 """In the work folder: what is added, a dataset by itself until it is adopted."""
 
 _STARTED = "started.json"
-_OPTIONS = "options.json"
-
-
-@dataclass(frozen=True)
-class _Change:
-    """The record of a version that is ready: what its call asked for and returns, and how its files
-    take their places.
-
-    Attributes:
-        moves: (path in the work folder, name in the dataset). removes: names in the dataset.
-    """
-
-    recipe: dict[str, Any]
-    result: dict[str, Any]
-    moves: Sequence[tuple[str, str]] = ()
-    removes: Sequence[str] = ()
-
-    def refuse_others(self) -> None:
-        """Raise TypeError for files that no change moves or removes: a dataset may be anybody's."""
-        froms = [path.partition("/") for path, _ in self.moves]
-        names = [name for _, _, name in froms] + [name for _, name in self.moves]
-        if not all(map(is_dataset_file, [*names, *self.removes])) or not all(
-            folder in (STAGE_NAME, ADDED_NAME) for folder, _, _ in froms
-        ):
-            raise TypeError("a file of something else")
 
 
 class Revision:
@@ -131,15 +99,13 @@ class Revision:
     def __init__(self, folder: Path, recipe: dict[str, Any]) -> None:
         locate(folder)  # before a work folder is made in what is no dataset
         self.dest = folder.resolve()
-        self.work = self.dest / WORK_NAME
-        self.stage = self.work / STAGE_NAME
         self.finished: VersionResult | None = None
         self.notes: list[str] = []
-        self._lock = Lock(self.work / LOCK_NAME)
+        self._folder = WorkFolder(self.dest)
+        self.work, self.stage = self._folder.path, self._folder.stage
         recipe = json.loads(json.dumps(recipe))  # as it is read again, where no tuple is left
         try:
-            self._refuse_pack()
-            self._end_other(recipe)
+            self._end_change(recipe)
             self.place = own_dataset(self.dest)
             self.number = self.place.info.version + 1
             self.is_resumed = self._is_same(recipe)
@@ -147,31 +113,22 @@ class Revision:
             self.close()
             raise
 
-    def _refuse_pack(self) -> None:
-        if is_marked(self.dest) or os.path.lexists(self.work / _OPTIONS):
+    def _end_change(self, recipe: dict[str, Any]) -> None:
+        """Put in its place what a killed call had made ready."""
+        change = self._folder.pending(INDEX_NAME, is_dataset_file)
+        if (self.work / OPTIONS_NAME).exists() or (change and is_recipe(change.recipe)):
             raise DestinationError(
                 f"{show_path(self.dest)} is to be replaced by a pack that was interrupted; run that"
                 " command again first, or remove the folder"
                 f" {show_path(self.work)} to have the dataset stay"
             )
-
-    def _end_other(self, recipe: dict[str, Any]) -> None:
-        """Put in its place what a killed call had made ready."""
-        try:
-            record = read_record(self.work / CHANGE_NAME)
-        except FileNotFoundError:
+        if change is None:
             return
         try:
-            change = from_record(_Change, record)
             made = from_record(VersionResult, change.result, dest=self.dest)
-            change.refuse_others()
         except TypeError:
-            raise ResumeError(
-                f"{show_path(self.work / CHANGE_NAME)}, the record of a change, is damaged; what"
-                f" `shardkit verify` says of {show_path(self.dest)} now is all there is: if it is"
-                f" whole, remove {show_path(self.work)}"
-            ) from None
-        self._put(change.moves, change.removes, made.version)
+            raise self._folder.damaged() from None
+        self._folder.end(change)
         if change.recipe == recipe:
             self.finished = replace(made, was_complete=True)
         else:
@@ -186,7 +143,7 @@ class Revision:
             return True
         if path.exists():
             self.notes.append("another change that was begun, and not ready, is given up")
-        clear_work(self.dest, {LOCK_NAME})
+        self._folder.clear()
         write_record(path, asked)
         return False
 
@@ -217,22 +174,20 @@ class Revision:
         """
         refuse_others(self.work)  # what is listed below is moved
         result = replace(result, notes=[*self.notes, *result.notes])
+        staged = [path.name for path in sorted(self.stage.iterdir()) if path.name != INDEX_NAME]
+        self._refuse_lost([*(name for _, name in moves), *staged])
+        before = index_name(self.number - 1)
+        if not (self.dest / before).exists():
+            atomic_write(self.stage / before, [read_index(self.dest)])
+            staged.append(before)
         atomic_write(self.stage / INDEX_NAME, [dump_info(self._with_line(info, result, recipe))])
-        staged = [(f"{STAGE_NAME}/{path.name}", path.name) for path in sorted(self.stage.iterdir())]
-        ahead = [*moves, *(move for move in staged if move[1] != INDEX_NAME)]
-        self._refuse_lost(ahead)
-        self._end(recipe, result, moves=ahead)
+        own = [(f"{STAGE_NAME}/{name}", name) for name in (*staged, INDEX_NAME)]
+        self._folder.commit(Change(recipe, {**asdict(result), "dest": ""}, (), [*moves, *own]))
         return result
 
     def remove(self, recipe: dict[str, Any], result: VersionResult, names: Sequence[str]) -> None:
         """Remove these files, those of the index of a version before what only that needs."""
-        self._end(recipe, result, removes=names)
-
-    def _end(self, recipe: dict[str, Any], result: VersionResult, **steps: Any) -> None:
-        change = _Change(recipe, {**asdict(result), "dest": ""}, **steps)
-        refuse_others(self.work)
-        write_record(self.work / CHANGE_NAME, vars(change))
-        self._put(change.moves, change.removes, result.version)
+        self._folder.commit(Change(recipe, {**asdict(result), "dest": ""}, names))
 
     def was_last(self, recipe: dict[str, Any]) -> bool:
         """Whether a call like this made the version that is there."""
@@ -248,36 +203,15 @@ class Revision:
         line = _line(info, self.number, now, result.what, _digest(recipe))
         return replace(info, history=[*history, line])
 
-    def _refuse_lost(self, moves: Sequence[tuple[str, str]]) -> None:
+    def _refuse_lost(self, names: Sequence[str]) -> None:
         """Nothing but what is of the last version alone is ever replaced."""
         replaced = {REJECTED_NAME, *self.place.info.signposts}
-        for _, name in moves:
+        for name in names:
             if name not in replaced and (self.dest / name).exists():
                 raise DestinationError(
                     f"{show_path(self.dest / name)} is in the way: it is no file of the dataset's;"
                     " move it away and run the same command again"
                 )
-
-    def _put(self, moves: Sequence[tuple[str, str]], removes: Sequence[str], version: int) -> None:
-        """Each step may be repeated; the last removes the marker."""
-        for name in removes:
-            (self.dest / name).unlink(missing_ok=True)
-        index = self.stage / INDEX_NAME
-        if index.exists():
-            with opened(self.work) as work:
-                for path, name in moves:
-                    folder, _, held = path.partition("/")
-                    with suppress(FileNotFoundError), opened(Path(folder), within=work) as at:
-                        os.replace(held, self.dest / name, src_dir_fd=at)  # else it was moved
-            old = self.dest / index_name(version - 1)
-            if not old.exists():
-                atomic_write(old, [read_index(self.dest)])
-            fsync_path(self.dest)
-            index.replace(self.dest / INDEX_NAME)
-            fsync_path(self.dest)
-        clear_work(self.dest, {LOCK_NAME, CHANGE_NAME})
-        (self.work / CHANGE_NAME).unlink()
-        fsync_path(self.work)
 
     def close(self) -> None:
         """Leave nothing but what a later call goes on from."""
@@ -286,10 +220,9 @@ class Revision:
             if CHANGE_NAME not in held:
                 remove_own(self.stage)
             if not held:
-                clear_work(self.dest, {LOCK_NAME})
-                remove_work(self.dest)
+                self._folder.clear()
         finally:
-            self._lock.close()
+            self._folder.close()
 
     def __enter__(self) -> Revision:
         return self

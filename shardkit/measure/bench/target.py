@@ -12,8 +12,9 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.batches.source import Source
+from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import DataError
-from shardkit.index.manifest import INDEX_NAME, WORK_NAME
+from shardkit.index.manifest import INDEX_NAME
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url
 from shardkit.sequences.dataset import TokenDataset
