@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from shardkit.index.provenance import TOKENIZER_FILES, Provenance
 from shardkit.index.version_line import VersionLine
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.encoding import LABEL, Encoding
-from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
 from shardkit.storage.folder import Folder
 from shardkit.system.paths import show_path
@@ -381,20 +379,6 @@ def split_of_index(name: str) -> str:
     return found.group(1) if found else ""
 
 
-def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
-    """Those file names, sorted, that only a file of a dataset may bear, and none of this one, of
-    which these are listed, does.
-
-    ``train-*.tar`` would take a stray shard for one of the dataset's.
-    """
-    return sorted(
-        name
-        for name in names
-        if name not in listed
-        and (split_of_index(name) in SPLIT_NAMES or SHARD_FILE.fullmatch(name) is not None)
-    )
-
-
 def read_info(folder: Path, *, sealed: bool = False, version: int | None = None) -> DatasetInfo:
     """:func:`stored_info` of a folder on this machine; of the last version, if none is named.
 
@@ -439,19 +423,6 @@ def versions_at(folder: Path, info: DatasetInfo) -> list[int]:
     """Numbers of the versions that are there: those before the last may have been pruned."""
     old = (number for number in range(1, info.version))
     return [*(n for n in old if (folder / index_name(n)).is_file()), info.version]
-
-
-def all_files(folder: Path, info: DatasetInfo) -> set[str]:
-    """Names of the files of all versions, of which this is the last, but for shardkit.json.
-
-    Raises:
-        IndexFileError: what an older version says is damaged.
-    """
-    found = set(info.file_bytes)
-    for version in versions_at(folder, info)[:-1]:
-        name = index_name(version)
-        found |= {name, *stored_info(Folder(folder), name).file_bytes}
-    return found
 
 
 def read_index(folder: Path, name: str = INDEX_NAME) -> bytes:

@@ -16,7 +16,6 @@ from shardkit.index.manifest import (
     is_sealed,
     read_index,
     read_info,
-    strays,
     versions_at,
 )
 from shardkit.operations.compare import Originals, originals_of
@@ -24,6 +23,7 @@ from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums, look_at
 from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult, tokenizer_problem
 from shardkit.operations.verify_on_ray import check_on_ray
+from shardkit.packing.dataset_files import strays
 from shardkit.packing.ray_cluster import check_engine
 from shardkit.remote.urls import as_place, show_place
 from shardkit.shards.locate import Located, locate_place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from filecmp import cmp
 from pathlib import Path
@@ -18,11 +18,15 @@ from shardkit.index.manifest import (
     SIGNPOSTS,
     VERSION_INDEX,
     DatasetInfo,
-    all_files,
+    index_name,
     is_field_name,
     read_info,
     split_of_index,
+    stored_info,
+    versions_at,
 )
+from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.storage.folder import Folder
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.full_reads import pread
 from shardkit.system.opening import open_file
@@ -42,6 +46,33 @@ def left_over(names: Collection[str], info: DatasetInfo) -> set[str]:
     not list: left over from something else that was written there."""
     own = {name for name in names if _is_file_of(name, info.splits)}
     return own - set(dataset_files(info))
+
+
+def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
+    """Those file names, sorted, that only a file of a dataset may bear, and none of this one, of
+    which these are listed, does.
+
+    ``train-*.tar`` would take a stray shard for one of the dataset's.
+    """
+    return sorted(
+        name
+        for name in names
+        if name not in listed
+        and (split_of_index(name) in SPLIT_NAMES or SHARD_FILE.fullmatch(name) is not None)
+    )
+
+
+def all_files(folder: Path, info: DatasetInfo) -> set[str]:
+    """Names of the files of all versions, of which this is the last, but for shardkit.json.
+
+    Raises:
+        IndexFileError: what an older version says is damaged.
+    """
+    found = set(info.file_bytes)
+    for version in versions_at(folder, info)[:-1]:
+        name = index_name(version)
+        found |= {name, *stored_info(Folder(folder), name).file_bytes}
+    return found
 
 
 def files_to_replace(dest: Path) -> list[str]:

@@ -111,11 +111,27 @@ def pack(
         return pack_objects(source, dest, made, fn, names, chosen, classes, started)
     if names is not None or classes is not None:
         raise UsageError("names and classes are for Python objects, and the source is a path")
-    if labels is not None:
-        as_path(labels, "labels")  # before anything is fetched
+    return _pack_files(source, dest, made, (corpus, labels, text_field), chosen, started)
+
+
+def _pack_files(
+    source: str | os.PathLike[str],
+    dest: str | Path | None,
+    made: PackOptions,
+    taken_for: tuple[str | None, str | Path | None, str | None],
+    fields: list[str] | None,
+    started: float,
+) -> PackResult:
+    """Pack what lies on this machine, or what is fetched from a bucket first.
+
+    Args:
+        taken_for: corpus, labels and text_field, as of :func:`pack`.
+    """
+    if taken_for[1] is not None:
+        as_path(taken_for[1], "labels")  # before anything is fetched
 
     def pack_folder(src: Path, target: Path | Url | None) -> PackResult:
-        opened = open_corpus(src, corpus, labels, text_field, chosen, made.makes_tokens)
+        opened = open_corpus(src, *taken_for, fields, made.makes_tokens)
         _refuse_unfit(opened, src, made)
         return run_pack(src, opened, target or choose_dest(src, dest, made.to), made, started)
 

@@ -13,8 +13,9 @@ from shardkit.arguments import known_options
 from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
-from shardkit.reading.dataset import from_front, keyed_samples, row_numbers
+from shardkit.reading.dataset import keyed_samples
 from shardkit.reading.end_to_end import EndToEnd, num_positions, refuse_layouts
+from shardkit.reading.row_numbers import from_front, row_numbers
 from shardkit.shards.values import Column
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,11 @@ import numpy as np
 import xxhash
 
 from shardkit.arguments import integer, known_options, refuse_unknown
-from shardkit.arrays import Array, Bytes, Integers, Offsets
+from shardkit.arrays import Bytes, Integers, Offsets
 from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import Order
+from shardkit.reading.row_numbers import as_array, from_front, listed_rows, row_numbers
 from shardkit.remote.exact_files import why_exact, why_repeated
 from shardkit.remote.options import RemoteOptions
 from shardkit.remote.storage import Remote
@@ -327,7 +327,7 @@ class Dataset:
     def keys(self, rows: Iterable[int] | None = None) -> list[str]:
         """Keys of the given rows, or of all."""
         if rows is not None and not isinstance(rows, np.ndarray):
-            rows = _listed(rows)
+            rows = listed_rows(rows)
         real = self._real(np.arange(len(self)) if rows is None else rows)
         if len(real) and not (real.min() >= 0 and real.max() < len(self.reader.index.table)):
             raise IndexError(f"a row is outside 0..{len(self) - 1}")
@@ -353,7 +353,7 @@ class Dataset:
     def select(self, rows: Sequence[int] | Integers) -> Dataset:
         """A dataset of these rows, in this order, or of those where a mask is true, sharing
         nothing but files."""
-        mask = _as_array(rows)
+        mask = as_array(rows)
         if mask.dtype == bool and mask.shape != (len(self),):
             raise UsageError(f"select: a mask of {mask.size} for {len(self)} samples")
         numbers = np.flatnonzero(mask) if mask.dtype == bool else row_numbers(mask)
@@ -452,48 +452,6 @@ def _memory_errors(dataset: Dataset, rows: Sequence[int] | Integers) -> Iterator
             f"{dataset!r}: the values of {len(rows)} rows are more than memory; read fewer at a"
             " time, or look for damage with `shardkit verify`"
         ) from error
-
-
-def row_numbers(rows: Sequence[int] | Integers) -> Integers:
-    """(B,) int64. Raises UsageError for what is no list of integers."""
-    numbers = _as_array(rows)
-    if numbers.dtype == bool:
-        raise UsageError(
-            "rows must be a list of integers, got a mask: use select(mask), or"
-            " numpy.flatnonzero(mask)"
-        )
-    if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
-        raise UsageError(f"rows must be a list of integers, got {numbers.dtype}{numbers.shape}")
-    return numbers.astype(np.int64, copy=False)
-
-
-def from_front(row: int, num_rows: int, hint: str = "") -> int:
-    """A row as a list takes it, below 0 counted from the end, counted from the front.
-
-    Raises:
-        UsageError: it is no integer; ``hint`` is what to do. IndexError: there is no such row.
-    """
-    try:
-        number = operator.index(row)
-    except TypeError as error:
-        raise UsageError(f"a row is an integer, got {row!r}{hint}") from error
-    if not -num_rows <= number < num_rows:
-        raise IndexError(f"row {row} is outside 0..{num_rows - 1}")
-    return number % num_rows
-
-
-def _as_array(rows: Any) -> Array:
-    try:
-        return np.asarray(rows)
-    except (ValueError, TypeError) as error:  # lists of unequal lengths, tensors of a GPU
-        raise UsageError(f"rows must be a list of integers: {error}") from error
-
-
-def _listed(rows: Iterable[int]) -> list[int]:
-    try:
-        return list(rows)
-    except TypeError as error:
-        raise UsageError(f"rows must be a list of integers, got {rows!r}") from error
 
 
 def _locate(

@@ -13,7 +13,8 @@ from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle
-from shardkit.reading.dataset import Batch, Dataset, from_front, row_numbers
+from shardkit.reading.dataset import Batch, Dataset
+from shardkit.reading.row_numbers import from_front, row_numbers
 from shardkit.remote.options import RemoteOptions
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.samples.encoding import TOKENS

@@ -94,13 +94,7 @@ def append(
         refuse_overlap(folder.resolve(), place.resolve())
         info = read_info(folder)
         made = _options(info, folder, shard_size, given)
-        chosen = parse_fields(fields)
-        opened = open_corpus(place, corpus, labels, text_field, chosen, made.makes_tokens)
-        own = info.provenance
-        if own.kind == opened.kind and text_field is None and chosen is None:  # as it was packed
-            found = own.text_field, own.fields
-            if any(found):
-                opened = open_corpus(place, corpus, labels, *found, made.makes_tokens)
+        opened = _open(place, info, corpus, labels, text_field, parse_fields(fields), made)
         _refuse_unfit(opened, place, made)
         recipe = {
             "do": "append",
@@ -112,6 +106,25 @@ def append(
             if revision.finished is not None:
                 return revision.finished
             return _append(revision, recipe, place, opened, made, started)
+
+
+def _open(
+    source: Path,
+    info: DatasetInfo,
+    corpus: str | None,
+    labels: str | Path | None,
+    text_field: str | None,
+    fields: list[str] | None,
+    made: PackOptions,
+) -> Input:
+    """Open what is appended, by default with the fields that the dataset was packed with."""
+    opened = open_corpus(source, corpus, labels, text_field, fields, made.makes_tokens)
+    own = info.provenance
+    if own.kind == opened.kind and text_field is None and fields is None:
+        found = own.text_field, own.fields
+        if any(found):
+            opened = open_corpus(source, corpus, labels, *found, made.makes_tokens)
+    return opened
 
 
 def _refuse_options(**given: object) -> None:
