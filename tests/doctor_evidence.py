@@ -15,7 +15,6 @@ from shardkit.measure.doctor.evidence import (
     Epochs,
     Evidence,
     FilesRead,
-    GpuEvidence,
     LoaderFacts,
     RankEvidence,
     Rate,
@@ -51,8 +50,6 @@ SYSTEM = SystemEvidence(
 
 PICTURES = FilesRead("/data/imagenet/train", {".jpg": 6400}, 64.0, 107_000.0, "ext4")
 TEXTS = FilesRead("/data/my texts", {".txt": 6400}, 64.0, 4_000.0, "ext4")
-
-GPU = GpuEvidence("NVIDIA H200", 0.95, 90 * 10**9, 140 * 10**9, {})
 
 GPU_TRACE = TraceFacts(1.0, gpu_idle=0.05, kernels_per_s=1e4, kernel_s=50e-6, copy_exposed=0.0)
 

@@ -1,4 +1,4 @@
-"""The machine, a script's processes and GPUs, watched: made-up /proc trees, a stand-in for NVML."""
+"""The machine and a script's processes, watched: made-up /proc trees."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from conftest import write
 
-from shardkit.measure.doctor.evidence import GpuEvidence
-from shardkit.measure.doctor.gpus import Gpus
 from shardkit.measure.doctor.monitor import Monitor, Snapshot, Tally, cores_busy, throttled
 from shardkit.system import counters
 from shardkit.system.counters import CoreTime, Throttling
@@ -151,79 +146,3 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     found = monitor.result()
     assert (found.script_cores, found.cores_busy, found.throttled) == (0, 0, None)
     assert found.seconds >= 0.05 and threading.active_count() == before
-
-
-# --- GPUs ---------------------------------------------------------------------------------
-
-
-class NVMLError(Exception):
-    """As of nvidia-ml-py."""
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "nvmlInit": lambda: None,
-    "nvmlShutdown": lambda: None,
-    "nvmlDeviceGetCount": lambda: 2,
-    "nvmlDeviceGetHandleByIndex": lambda number: number,
-    "nvmlDeviceGetName": lambda gpu: f"GPU type {gpu}",
-    "nvmlDeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=[80, 40][gpu], memory=5),
-    "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=1000, free=900, used=100 + gpu),
-    "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: [0x5, 0x60][gpu],
-    "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [SimpleNamespace(pid=10 + gpu)],
-}
-"""As NVML answers for two GPUs: percent, bytes, bits."""
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    made = ModuleType("pynvml")
-    bits = {"GpuIdle": 1, "SwPowerCap": 4, "SwThermalSlowdown": 0x20, "HwThermalSlowdown": 0x40}
-    vars(made).update({f"nvmlClocksEventReason{name}": bit for name, bit in bits.items()})
-    vars(made).update(FUNCTIONS, NVMLError=NVMLError)
-    monkeypatch.setitem(sys.modules, "pynvml", made)
-    return made
-
-
-def fail(*_: Any) -> Any:
-    raise NVMLError("Not Supported")
-
-
-def watched(*pids: int) -> Gpus:
-    gpus = Gpus()
-    gpus.open()
-    gpus.look(set(pids))
-    gpus.look(set(pids))
-    gpus.close()
-    return gpus
-
-
-def test_two_gpus(nvml: ModuleType) -> None:
-    gpus = watched()
-    assert gpus.notes == ()
-    assert gpus.result() == (
-        GpuEvidence("GPU type 0", 0.8, 100, 1000, {"power cap": 1.0}),
-        GpuEvidence("GPU type 1", 0.4, 101, 1000, {"thermal": 1.0}),
-    )
-    assert [gpu.name for gpu in watched(11).result()] == ["GPU type 1"], "the script's own"
-
-
-@pytest.mark.parametrize(
-    ("name", "note", "num"),
-    [
-        ("nvmlInit", "No GPU was seen: NVML does not start (Not Supported).", 0),
-        ("nvmlDeviceGetCount", "No GPU was seen: NVML does not list them (Not Supported).", 0),
-        ("nvmlShutdown", "NVML did not shut down (Not Supported).", 2),
-        ("nvmlDeviceGetMemoryInfo", "GPU 0 was given up: NVML does not say how busy it is", 0),
-        ("nvmlDeviceGetComputeRunningProcesses", "GPU 0 (GPU type 0) does not tell all (Not", 2),
-    ],
-)
-def test_what_nvml_does_not_tell(nvml: ModuleType, name: str, note: str, num: int) -> None:
-    setattr(nvml, name, fail)
-    gpus = watched()
-    assert len(gpus.result()) == num and gpus.notes[0].startswith(note)
-
-
-def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    gpus = watched()
-    assert gpus.result() == () and "pip install 'shardkit[doctor]'" in gpus.notes[0]

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from doctor_evidence import GPU, GPU_TRACE, evidence, rank, recorded
+from doctor_evidence import GPU_TRACE, evidence, rank, recorded
 from pages import Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
@@ -26,7 +26,6 @@ from shardkit.measure.doctor.evidence import (
     Rate,
     Rates,
     StepTimes,
-    Utilisation,
     WorkerTimes,
 )
 from shardkit.measure.doctor.report import page as html
@@ -77,11 +76,10 @@ loop
   epochs: the first batch comes after 0.421 s, 4 % of the time (1 epoch)
 
 machine, in 25.6 s
-  cores:      2, of which 2.00 were busy; the script used 0.370
-  CPU quota:  it never stopped the script
-  memory:     20.9 GB were free at the least
-  /dev/shm:   24.4 GB free at the least
-  arithmetic: 2.52 GFLOP/s
+  cores:     2, of which 2.00 were busy; the script used 0.370
+  CPU quota: it never stopped the script
+  memory:    20.9 GB were free at the least
+  /dev/shm:  24.4 GB free at the least
 
 costly lines of code
   slow_disk.py:27  SlowFile.readinto           78 % of the workers' time on a core
@@ -118,9 +116,7 @@ def seen_on_gpu() -> Evidence:
         lines=lines_,
         timeline=steps_of(100),
     )
-    used = Utilisation(1.2e14, 0.121, 9.895e14)
-    gpu = replace(GPU, throttle={"power cap": 0.4})
-    return evidence(one, gpus=(gpu,), trace=GPU_TRACE, utilisation=used, notes=("no py-spy",))
+    return evidence(one, trace=GPU_TRACE, notes=("no py-spy",))
 
 
 def many_ranks(num: int) -> Evidence:
@@ -139,9 +135,6 @@ def test_the_whole_report() -> None:
 def test_a_gpu_and_a_trace() -> None:
     said = re.sub(r"\s+", " ", "\n".join(lines(seen_on_gpu(), SAID)))
     for words in (
-        "GPU NVIDIA H200: utilisation 95 % (which only says that some kernel ran), memory 90.0 GB"
-        " of 140.0 GB; held back by power cap 40 %",
-        "arithmetic: 120 TFLOP/s, an MFU of 12 % of 990 TFLOP/s",
         "trace: 1.00 s; the GPU was idle 5 % of the time, 10,000 kernels/s of 50.0 µs, only copying"
         " 0.0 %",
         "train.py:44 x.cpu() 4.00 ms a step, 2.00 calls",
@@ -184,7 +177,7 @@ def none_of(value: Any, name: str) -> Any:
 
 
 def test_any_field_may_be_none() -> None:
-    kinds = (Evidence, RankEvidence, Rates, FilesRead, Utilisation, type(rank().loader))
+    kinds = (Evidence, RankEvidence, Rates, FilesRead, type(rank().loader))
     for name in sorted({name for kind in kinds for name in get_type_hints(kind)}):
         seen = none_of(seen_on_gpu(), name)
         assert "None" not in "\n".join(lines(seen, SAID)), name
@@ -236,8 +229,7 @@ def hostile(evil: str) -> tuple[Evidence, Diagnosis]:
         flags=frozenset({evil}),
         timeline=steps_of(100),
     )
-    gpu = replace(GPU, name=evil, throttle={evil: 0.5})
-    seen = evidence(one, replace(one, rank=1), gpus=(gpu,), notes=(evil,))
+    seen = evidence(one, replace(one, rank=1), notes=(evil,))
     names = dict.fromkeys(("folder", "ended", "python", "torch"), evil)
     said = replace(SAID, sentence=evil, change=evil, notes=(evil,))
     return replace(seen, command=(evil,), **names), said

@@ -83,7 +83,6 @@ class DoctorCommand(click.Command):
 @click.option(
     "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
 )
-@click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
 @click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
 def doctor(dataset: str | None, **options: Any) -> None:
     """Say why a training script waits, and what to change first.
@@ -166,8 +165,6 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
             " TensorBoard in .pt.trace.json.gz"
         )
     steps = integer("steps", options["steps"], least=12)
-    if options["peak_tflops"] is not None:
-        positive("peak_tflops", options["peak_tflops"])
     positive("seconds", options["seconds"])
     files = {name: options[name] for name in ("trace", "profile", "json_file", "html_file")}
     for file in filter(None, files.values()):
@@ -185,7 +182,6 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
     keep = Keep(
         trace=files["trace"] and Path(files["trace"]),
         profile=files["profile"] and Path(files["profile"]),
-        peak_tflops=options["peak_tflops"],
     )
     found = examine(command, plan, limits, keep=keep)
     diagnosis = diagnose(found.evidence)

@@ -188,11 +188,10 @@ class RankEvidence:
     Attributes:
         timeline: for each step seen: when it began, in seconds from the first one; its phase; its
             wait and its total, in seconds.
-        num_ops: of torch, a step; flops: floating-point operations of a step, of matrix products
-            and convolutions; both counted in one step. dtype: that most of these were done in.
+        num_ops: of torch, counted in one step. dtype: that most of these were done in.
         picture_side: width and height, the larger, of the pictures in a batch, in pixels.
-        flags: what was seen in use, of: amp, compile, fused_optimizer, channels_last,
-            data_parallel, ddp, cuda.
+        flags: what was seen in use, of: amp, compile, fused_optimizer, data_parallel, ddp,
+            cuda.
         handover: seconds on a core by which the loop takes a batch from a worker, a step.
     """
 
@@ -209,7 +208,6 @@ class RankEvidence:
     files: FilesRead | None = None
     lines: tuple[CodeLine, ...] = ()
     num_ops: int | None = None
-    flops: float | None = None
     dtype: str | None = None
     flags: frozenset[str] = frozenset()
     samples_per_step: int | None = None
@@ -217,18 +215,6 @@ class RankEvidence:
     cpu_share: float = 0.0
     handover: float = 0.0
     timeline: tuple[tuple[float, Phase, float, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class GpuEvidence:
-    """One GPU, by NVML: means over the run, of memory the most. ``utilisation`` only says that some
-    kernel ran. ``throttle``: share of the looks at which each reason held, as ``thermal``."""
-
-    name: str
-    utilisation: float
-    memory_used: int
-    memory_total: int
-    throttle: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -249,7 +235,6 @@ class SystemEvidence:
     throttled: float | None
     memory_available: int
     shm_free: int | None
-    gpus: tuple[GpuEvidence, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -267,16 +252,6 @@ class TraceFacts:
     kernels_per_s: float
     kernel_s: float
     copy_exposed: float
-
-
-@dataclass(frozen=True)
-class Utilisation:
-    """How much of the device's peak the model's arithmetic uses. ``mfu``: model FLOPs a second
-    through ``peak``, in FLOPs a second."""
-
-    flops_per_s: float | None = None
-    mfu: float | None = None
-    peak: float | None = None
 
 
 @dataclass(frozen=True)
@@ -303,7 +278,6 @@ class Evidence:
     system: SystemEvidence
     trace: TraceFacts | None = None
     crop_s: float | None = None
-    utilisation: Utilisation = field(default_factory=Utilisation)
     notes: tuple[str, ...] = ()
     cut_s: float | None = None
     failed: bool = False

@@ -1,6 +1,6 @@
 """The machine and a script's processes, watched from outside while the script runs.
 
-A thread looks at the processes, free memory and GPUs every half second, since these come and go.
+A thread looks at the processes and free memory every half second, since these come and go.
 What the kernel counts of the whole machine is read at the beginning and at the end alone.
 """
 
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.measure.doctor.evidence import SystemEvidence
-from shardkit.measure.doctor.gpus import Gpus
 from shardkit.system import counters
 from shardkit.system.processes import Usage, usage_of
 from shardkit.system.resources import (
@@ -83,7 +82,7 @@ class Monitor:
         self, processes: Callable[[], set[int]], every_s: float = 0.5, root: Path = Path("/")
     ) -> None:
         self._processes, self._every_s, self._root = processes, every_s, root
-        self._gpus, self._tally = Gpus(), Tally()
+        self._tally = Tally()
         self._memory_available: int | None = None
         self._shm_free: int | None = None
         self._groups = list(control_groups(root))
@@ -92,7 +91,6 @@ class Monitor:
         self._thread = threading.Thread(target=self._watch, name="shardkit-monitor", daemon=True)
 
     def __enter__(self) -> Monitor:
-        self._gpus.open()
         self._first = self._snapshot()
         self._look()
         self._thread.start()
@@ -103,12 +101,6 @@ class Monitor:
         self._thread.join()
         self._look()
         self._last = self._snapshot()
-        self._gpus.close()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be seen of GPUs, and why, a sentence each."""
-        return self._gpus.notes
 
     def result(self) -> SystemEvidence:
         """Return what was seen, after the end of ``with``."""
@@ -121,7 +113,6 @@ class Monitor:
             throttled=throttled(self._first, self._last),
             memory_available=self._memory_available or 0,
             shm_free=self._shm_free,
-            gpus=self._gpus.result(),
         )
 
     def _watch(self) -> None:
@@ -136,7 +127,6 @@ class Monitor:
         self._memory_available = min(memory, self._memory_available or memory)
         if shm is not None:
             self._shm_free = shm if self._shm_free is None else min(shm, self._shm_free)
-        self._gpus.look(pids)
 
     def _snapshot(self) -> Snapshot:
         cores = counters.core_times(self._root)

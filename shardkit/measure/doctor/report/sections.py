@@ -262,11 +262,7 @@ def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
 
 
 def _machine(seen: Evidence) -> list[tuple[str, ...]]:
-    found, used = _system(seen.system), seen.utilisation
-    if used.flops_per_s is not None:
-        of = "" if used.peak is None else f" of {flops(used.peak)}"
-        mfu = "" if used.mfu is None else f", an MFU of {percent(used.mfu)}{of}"
-        found.append(("arithmetic", f"{flops(used.flops_per_s)}{mfu}"))
+    found = _system(seen.system)
     if seen.trace is not None:
         trace = seen.trace
         text = (
@@ -289,22 +285,7 @@ def _system(system: SystemEvidence) -> list[tuple[str, str]]:
     found.append(("memory", f"{available} were free at the least"))
     if system.shm_free is not None:
         found.append(("/dev/shm", f"{format_bytes(system.shm_free)} free at the least"))
-    for gpu in system.gpus:
-        held = ", ".join(f"{name(one)} {percent(gpu.throttle[one])}" for one in gpu.throttle)
-        text = (
-            f"utilisation {percent(gpu.utilisation)} (which only says that some kernel ran), "
-            f"memory {format_bytes(gpu.memory_used)} of {format_bytes(gpu.memory_total)}"
-        )
-        found.append((name(f"GPU {gpu.name}"), f"{text}{f'; held back by {held}' * bool(held)}"))
     return found
-
-
-def flops(per_s: float) -> str:
-    """Return floating-point operations a second, with their unit."""
-    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9)):
-        if abs(per_s) >= size:
-            return f"{amount(per_s / size)} {unit}FLOP/s"
-    return f"{amount(per_s / 1e6)} MFLOP/s"
 
 
 # --- lines of code ------------------------------------------------------------------------

@@ -159,7 +159,6 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         files=_files(fetches, held),
         lines=_lines(steps),
         num_ops=counts[0]["ops"] if counts else None,
-        flops=counts[0]["flops"] if counts else None,
         dtype=(counts[0]["dtype"] or None) if counts else None,
         flags=frozenset(flags),
         samples_per_step=_samples(loader, fetches),

@@ -15,12 +15,7 @@ from types import FrameType
 from typing import IO
 
 from shardkit.errors import ShardkitError
-from shardkit.measure.doctor.evidence import (
-    Evidence,
-    RankEvidence,
-    TraceFacts,
-    Utilisation,
-)
+from shardkit.measure.doctor.evidence import Evidence, RankEvidence, TraceFacts
 from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.run import collect
 from shardkit.measure.doctor.run.kernel_trial import crop_seconds
@@ -28,7 +23,6 @@ from shardkit.measure.doctor.run.profile import hot_lines, read_speedscope, take
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
 from shardkit.measure.doctor.trace import read_trace, trace_facts
-from shardkit.measure.doctor.utilisation import utilisation
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
@@ -76,13 +70,12 @@ class Keep:
 
     Attributes:
         trace: where rank 0's trace goes. profiles: whether a profile is taken; profile: where it
-            goes. peak_tflops: of the device, in teraFLOPs a second.
+            goes.
     """
 
     trace: Path | None = None
     profiles: bool = True
     profile: Path | None = None
-    peak_tflops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +126,6 @@ def examine(
     loops = [len(one.of("step")) for one in found if one.of("loop")]
     decodes = keep.profiles and seen and seen[0].worker.decoding > 0
     notes = [
-        *(monitor.notes if any(rank.device == "cuda" for rank in seen) else ()),
         *_notes(found, plan, seen),
         *waiting.profile_notes(),
         *trace_notes,
@@ -149,7 +141,6 @@ def examine(
         system=system,
         trace=trace,
         crop_s=crop_seconds(seen[0]) if decodes else None,
-        utilisation=utilisation(seen[0], system, keep.peak_tflops) if seen else Utilisation(),
         notes=tuple(dict.fromkeys(notes)),
         cut_s=limits.seconds if over == LATE else None,
         failed=not over and not told and code != 0,

@@ -7,7 +7,7 @@ import shlex
 
 from shardkit.measure.doctor.diagnosis import Arguments
 from shardkit.measure.doctor.evidence import CodeLine, Evidence, RankEvidence
-from shardkit.measure.doctor.verdict.thresholds import FREE_MEMORY, LOW_MFU, OPTIMIZER, THERMAL
+from shardkit.measure.doctor.verdict.thresholds import OPTIMIZER
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
 
@@ -178,25 +178,14 @@ def at(rank: RankEvidence, kind: str) -> str:
 # --- a step that computes -----------------------------------------------------------------
 
 
-def computing(evidence: Evidence, rank: RankEvidence) -> str | None:
+def computing(rank: RankEvidence) -> str | None:
     """Return what makes the step on a GPU faster, as far as the evidence says; None if nothing."""
-    gpus, mfu, total = evidence.system.gpus, evidence.utilisation.mfu, rank.step.total
-    hot = [gpu for gpu in gpus if gpu.throttle.get("thermal", 0.0) > THERMAL]
-    is_slow = total > 0 and rank.step.optimizer > OPTIMIZER * total
-    roomy = [gpu for gpu in gpus if gpu.memory_used < (1 - FREE_MEMORY) * gpu.memory_total]
+    is_slow = rank.step.optimizer > OPTIMIZER * rank.step.total > 0
     hints = {
         'compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
         " forward and loss uses the Tensor Cores": "amp" not in rank.flags
-        and rank.dtype in (None, "float32", "tf32"),
+        and rank.dtype in (None, "float32"),
         "`model = torch.compile(model)` fuses operations": "compile" not in rank.flags,
-        "for a convolutional model, `model.to(memory_format=torch.channels_last)`, and the"
-        " pictures likewise": "channels_last" not in rank.flags and reads_pictures(rank),
         "pass fused=True to the optimizer": is_slow and "fused_optimizer" not in rank.flags,
-        "use a larger batch: more than half of the GPU's memory is free": bool(gpus)
-        and len(roomy) == len(gpus),
-        f"cool the GPU: heat slows {hot[0].name if hot else ''}": bool(hot),
-        f"only {mfu or 0:.0%} of the device's peak is used (MFU): `--trace` shows by what": mfu
-        is not None
-        and mfu < LOW_MFU,
     }
     return next((hint for hint, is_so in hints.items() if is_so), None)

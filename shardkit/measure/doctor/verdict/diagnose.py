@@ -146,7 +146,7 @@ def healthy(case: Case) -> Diagnosis:
             f"The loop would be {factor:.2f} times as fast if loading cost nothing, but nothing"
             " that was timed explains what it waits for."
         )
-    hint = advice.computing(case.evidence, case.rank) if advice.is_cuda(case.rank) else None
+    hint = advice.computing(case.rank) if advice.is_cuda(case.rank) else None
     change = f"{advice.upper(hint)}." if hint else "Leave it as it is."
     change = DATA_PARALLEL if "data_parallel" in case.rank.flags else change
     if hint:

@@ -141,13 +141,12 @@ def launch_bound(case: Case, seconds: float) -> Diagnosis:
 
 def idle_share(case: Case) -> float | None:
     """Return the share of the time in which the GPU has nothing to do though the loop does not wait
-    for batches, save or log; None if no GPU was seen."""
-    trace, gpus = case.evidence.trace, case.evidence.system.gpus
-    if trace is None and not gpus:
+    for batches, save or log; None if no GPU was traced."""
+    trace = case.evidence.trace
+    if trace is None:
         return None
-    idle = trace.gpu_idle if trace else 1 - max(gpu.utilisation for gpu in gpus)
     other = case.share("wait") + case.share("checkpoint") + case.share("logging")
-    return min(1.0, max(0.0, idle - other))
+    return min(1.0, max(0.0, trace.gpu_idle - other))
 
 
 # --- a rank that others wait for ----------------------------------------------------------
