@@ -157,8 +157,8 @@ class FilesRead:
     Attributes:
         folder: the deepest that holds all those seen. endings: opened, by extension, most first.
         per_batch: opened. mean_bytes: of those seen. file_system: ``ext4``, ``nfs``, ``tmpfs``...
-        some: of their paths, from all over what was seen. held_bytes: of a few files that stay open
-            and hold all samples; None where files are opened for each batch.
+        held_bytes: of a few files that stay open and hold all samples; None where files are opened
+            for each batch.
     """
 
     folder: str
@@ -166,7 +166,6 @@ class FilesRead:
     per_batch: float
     mean_bytes: float
     file_system: str
-    some: tuple[str, ...] = ()
     held_bytes: int | None = None
 
 
@@ -263,8 +262,6 @@ class Evidence:
         cut_s: after so many seconds it was ended before enough was seen (``--seconds``).
         failed: it ended with an error, by itself. short_loop: steps seen of a loop that was too
             short to be timed. lines: costly ones, if no loop was timed.
-        crop_s: seconds of a core in which shardkit's kernel, tried after the run, decodes and
-            crops one of the script's pictures.
         notes: what could not be seen, and why, a sentence each.
     """
 
@@ -277,7 +274,6 @@ class Evidence:
     ranks: tuple[RankEvidence, ...]
     system: SystemEvidence
     trace: TraceFacts | None = None
-    crop_s: float | None = None
     notes: tuple[str, ...] = ()
     cut_s: float | None = None
     failed: bool = False

@@ -46,9 +46,6 @@ FIRST_STEPS = 3
 MOST_POINTS = 4000
 """Of a timeline."""
 
-MOST_PATHS = 64
-"""That are named as examples."""
-
 Event = dict[str, Any]
 
 
@@ -385,7 +382,6 @@ def _files(fetches: list[Event], held: list[str]) -> FilesRead | None:
         per_batch=_mean(fetch["opened"] for fetch in fetches) if opened else 0.0,
         mean_bytes=_mean(sizes),
         file_system=mount.kind if (mount := mount_at(Path(folder))) else "",
-        some=tuple(paths[:: -(-len(paths) // MOST_PATHS)]),
         held_bytes=None if opened else sum(sizes),
     )
 

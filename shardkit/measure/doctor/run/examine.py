@@ -18,7 +18,6 @@ from shardkit.errors import ShardkitError
 from shardkit.measure.doctor.evidence import Evidence, RankEvidence, TraceFacts
 from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.run import collect
-from shardkit.measure.doctor.run.kernel_trial import crop_seconds
 from shardkit.measure.doctor.run.profile import hot_lines, read_speedscope, take_profile
 from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
 from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
@@ -124,7 +123,6 @@ def examine(
         seen = (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
     system = monitor.result()
     loops = [len(one.of("step")) for one in found if one.of("loop")]
-    decodes = keep.profiles and seen and seen[0].worker.decoding > 0
     notes = [
         *_notes(found, plan, seen),
         *waiting.profile_notes(),
@@ -140,7 +138,6 @@ def examine(
         ranks=seen,
         system=system,
         trace=trace,
-        crop_s=crop_seconds(seen[0]) if decodes else None,
         notes=tuple(dict.fromkeys(notes)),
         cut_s=limits.seconds if over == LATE else None,
         failed=not over and not told and code != 0,

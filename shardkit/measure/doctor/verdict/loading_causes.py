@@ -281,8 +281,7 @@ def decoding(case: Case) -> Diagnosis:
         gain = predict.resized(case.loop)
         change = f"Store smaller pictures: {advice.smaller_pictures(rank)}."
     else:
-        crop_s, begins = case.evidence.crop_s, rank.epochs.first_batch_s
-        gain = predict.by_kernel(case.loop, rank.files, crop_s, begins)
+        gain = predict.by_kernel(case.loop, rank.epochs.first_batch_s)
         change = f"Decode and crop by shardkit's kernel: {advice.pack_pictures(rank)}."
     sentence = late(case, "decoding pictures", "decoding")
     return Diagnosis("decoding", sentence, change, gain, removal=removal)

@@ -26,7 +26,6 @@ from dataclasses import dataclass, fields, replace
 from shardkit.measure.doctor.diagnosis import Gain
 from shardkit.measure.doctor.evidence import (
     Evidence,
-    FilesRead,
     RankEvidence,
     Rate,
     StepTimes,
@@ -66,19 +65,13 @@ IN_TIME = 0.8
 it waits for then is taking them out of the queue, or cores that others have."""
 
 BY_KERNEL = (1 / 2.5, 1 / 2.2, 1 / 2.0)
-"""What is left of decoding and cropping where shardkit's kernel does it and could not be tried: at
-least, likely, at most. It makes 2,388 crops a second where Pillow in torch's DataLoader makes 1,089
-(2.2 times as many), and 2,600 where it makes 1,100 (2.4), as docs/benchmarks.md has it."""
-
-TRIED = (0.9, 1.0, 1.3)
-"""Times of what the kernel took when it was tried: at least, likely, at most. Beside a training
-loop its caches are shared."""
+"""What is left of decoding and cropping where shardkit's kernel does it: at least, likely, at most.
+It makes 2,388 crops a second where Pillow in torch's DataLoader makes 1,089 (2.2 times as many),
+and 2,600 where it makes 1,100 (2.4), as docs/benchmarks.md has it."""
 
 STILL_READ = (0.0, 0.25, 1.0)
 """What is left of reading if files are packed: at least, likely, at most. Opening and closing go,
 and a read becomes a page that is there; from a disk, the bytes must still come."""
-
-JPEGS = frozenset([".jpg", ".jpeg"])
 
 RESIZED = (0.25, 884 / 2429, 0.6)
 """What is left of decoding by the kernel if pictures are packed with ``--resize 256``, as
@@ -366,7 +359,7 @@ def without(loop: Loop, *parts: str) -> Gain:
     return after(loop, [work], loop.workers, taking)
 
 
-def by_kernel(loop: Loop, files: FilesRead | None, crop_s: float | None, begins: float) -> Gain:
+def by_kernel(loop: Loop, begins: float) -> Gain:
     """Return the gain if shardkit's Loader made the crops by its kernel, from packed pictures.
 
     Of the transform, as much goes as is usual beside decoding: one that takes longer than decoding
@@ -375,18 +368,12 @@ def by_kernel(loop: Loop, files: FilesRead | None, crop_s: float | None, begins:
     started anew for an epoch, which so begins with making a batch.
 
     Args:
-        crop_s: seconds of a core that a crop took when that was tried. begins: seconds that an
-            epoch's first batch takes now.
+        begins: seconds that an epoch's first batch takes now.
     """
     work = loop.work
     usual = min(1.0, work.decoding / work.transform) if work.transform > 0 else 0.0
     gone = {"transform": 1 - usual, "collating": 0.0, "sending": 0.0}
-    left: Sequence[float] = BY_KERNEL
-    if files is not None and crop_s is not None and work.decoding > 0:
-        jpegs = sum(num for ending, num in files.endings.items() if ending in JPEGS)
-        crops = files.per_batch * jpegs / max(1, sum(files.endings.values()))
-        left = [times * crop_s * crops / work.decoding for times in TRIED]
-    shares = zip(left, STILL_READ, strict=True)
+    shares = zip(BY_KERNEL, STILL_READ, strict=True)
     works = [lighter(work, {**gone, "decoding": one, "reading": read}) for one, read in shares]
     gaps = [loop.gap * still_begins(one, begins) for one in works]
     return after(loop, works, max(loop.workers, math.ceil(loop.cores)), 0.0, gaps)
