@@ -25,7 +25,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = dict(attrs)
         self.tags.append((tag, known))
-        if tag not in ("meta", "path", "line"):
+        if tag != "meta":
             self._open.append(tag)
         if known.get("class") == "scroll":
             self._rows = self.tables.setdefault(known["aria-label"] or "", [])
@@ -37,8 +37,7 @@ class Page(HTMLParser):
             self.inside[tag].append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag not in ("path", "line"):
-            assert self._open.pop() == tag, "tags are not nested"
+        assert self._open.pop() == tag, "tags are not nested"
 
     def handle_data(self, data: str) -> None:
         tag = self._open[-1] if self._open else ""
@@ -74,16 +73,8 @@ LOOK = """<iframe id="f" src="PAGE" style="border:0;width:WIDTHpx;height:6000px"
   const out = {
     wide: page.documentElement.scrollWidth,
     loaded: inner.contentWindow.performance.getEntriesByType("resource").length,
-    title: page.title, scripts: page.scripts.length, drawn: [], cut: [],
+    title: page.title, scripts: page.scripts.length,
   };
-  for (const svg of page.querySelectorAll("svg")) {
-    const frame = svg.getBoundingClientRect();
-    out.drawn.push([frame.width, frame.height]);
-    for (const text of svg.querySelectorAll("text")) {
-      const box = text.getBoundingClientRect();
-      if (box.left < frame.left - 1 || box.right > frame.right + 1) out.cut.push(text.textContent);
-    }
-  }
   document.getElementById("out").textContent = JSON.stringify(out);
 }</script>"""
 

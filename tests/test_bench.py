@@ -32,9 +32,9 @@ from shardkit.measure.bench.folder import FolderTarget
 from shardkit.measure.bench.limits import read_whole
 from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import ROUNDS, BenchOptions
+from shardkit.measure.bench.report import Row
 from shardkit.measure.bench.same import align, check_same, find_difference
 from shardkit.measure.bench.target import PackedTarget, name_apart
-from shardkit.measure.report.data import Row
 from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import cache_state, evict
 

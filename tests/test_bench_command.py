@@ -21,8 +21,7 @@ import shardkit
 from shardkit.errors import DestinationError
 from shardkit.measure.bench import benchmark as bench_module
 from shardkit.measure.bench import scratch
-from shardkit.measure.report.data import BatchTimes, Row, Seconds
-from shardkit.measure.report.words import in_words
+from shardkit.measure.bench.report import BatchTimes, Row, Seconds, in_words
 from shardkit.measure.verdict import Interval
 
 # --- made for the bench -------------------------------------------------------------------
@@ -232,7 +231,8 @@ def test_output(run: Run) -> None:
     lines = plain(got.out).splitlines()
     assert lines[0].startswith("2 targets returned the same 36 samples of cls, jpg, SIZE: raw,")
     assert re.fullmatch(
-        r" workers cache samples/s 95 % interval MB/s( from disk)? against the first", lines[1]
+        r" target workers cache samples/s 95 % interval MB/s( from disk)? against the first",
+        lines[1],
     )
     assert re.match(r" folder 0 \w+ NUM INTERVAL .*reference", lines[2])
     assert re.match(r" npy 0 \w+ NUM INTERVAL .*RATIO unclear", lines[3])

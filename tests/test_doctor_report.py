@@ -15,6 +15,7 @@ from doctor_evidence import GPU_TRACE, evidence, rank, recorded
 from pages import Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
+from shardkit.measure.doctor import report as sections
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import (
     CodeLine,
@@ -28,10 +29,7 @@ from shardkit.measure.doctor.evidence import (
     StepTimes,
     WorkerTimes,
 )
-from shardkit.measure.doctor.report import page as html
-from shardkit.measure.doctor.report import sections
-from shardkit.measure.doctor.report.text import MOST_RANKS, VERSION, lines, to_json
-from shardkit.measure.doctor.report.timeline import MOST_BARS, timeline
+from shardkit.measure.doctor.report import MOST_RANKS, VERSION, as_page, lines, to_json, write_page
 from shardkit.measure.doctor.verdict.diagnose import diagnose
 
 EVIL = "<script>alert(1)</script>"
@@ -160,7 +158,7 @@ def test_nothing_was_seen() -> None:
         "",
         "run: watched for 60.0 s; Python 3.12.3, torch 2.13.0",
     ]
-    assert Page(html.page(nothing, SAID)).inside["p"][0] == SAID.sentence
+    assert Page(as_page(nothing, SAID)).inside["p"][0] == SAID.sentence
 
 
 def none_of(value: Any, name: str) -> Any:
@@ -181,7 +179,7 @@ def test_any_field_may_be_none() -> None:
     for name in sorted({name for kind in kinds for name in get_type_hints(kind)}):
         seen = none_of(seen_on_gpu(), name)
         assert "None" not in "\n".join(lines(seen, SAID)), name
-        assert "None" not in html.page(seen, SAID), name
+        assert "None" not in as_page(seen, SAID), name
         json.dumps(to_json(seen, SAID), allow_nan=False)
 
 
@@ -194,7 +192,7 @@ def test_figures_that_are_none_break_nothing() -> None:
     )
     odd = replace(odd, step=StepTimes(wait=nan), worker=WorkerTimes(reading=math.inf))
     assert "nan" not in "\n".join(lines(evidence(odd), SAID))
-    html.page(evidence(odd), SAID)
+    as_page(evidence(odd), SAID)
     json.dumps(to_json(evidence(odd), SAID), allow_nan=False)
 
 
@@ -241,7 +239,7 @@ def test_hostile_names_break_nothing(evil: str) -> None:
     assert max(map(len, made)) <= 60 and all(line.isprintable() for line in made)
     plain = to_json(*hostile(evil))
     json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()
-    text = html.page(*hostile(evil), APPLIED, evil)
+    text = as_page(*hostile(evil), APPLIED, evil)
     assert_nothing_is_loaded(text)
     assert "<script" not in text and "<title>49" not in text
     text.encode()
@@ -297,7 +295,7 @@ def test_json_has_all_of_it() -> None:
 
 def test_the_page_says_the_same_as_the_terminal() -> None:
     seen = recorded("straggler")
-    text = html.page(seen, diagnose(seen), APPLIED, "profile.json")
+    text = as_page(seen, diagnose(seen), APPLIED, "profile.json")
     order = ["Rank 2 on vm is slow", "Look at rank 2", "1.67 times the rate", "profile.json, for"]
     order += ["a step on rank 2", "loading free (G)", ">2 on vm<", "straggler.py:49"]
     places = [text.index(one) for one in order]
@@ -308,50 +306,19 @@ def test_the_page_says_the_same_as_the_terminal() -> None:
 
 
 def test_a_page_of_very_many_steps_and_ranks_stays_small(tmp_path: Path) -> None:
-    html.write(tmp_path / "report.html", many_ranks(64), SAID)
+    write_page(tmp_path / "report.html", many_ranks(64), SAID)
     assert (tmp_path / "report.html").stat().st_size < 900_000
     with pytest.raises(StorageError, match=r"writing .*no/report\.html"):
-        html.write(tmp_path / "no" / "report.html", evidence(), SAID)
+        write_page(tmp_path / "no" / "report.html", evidence(), SAID)
 
 
 @pytest.mark.needs_program("chromium", "chromium")
 @pytest.mark.parametrize("evil", ["", EVIL * 20])
 def test_in_chromium(tmp_path: Path, evil: str) -> None:
     path, width = tmp_path / "report.html", 360
-    html.write(path, *(hostile(evil) if evil else (many_ranks(8), SAID)), APPLIED)
+    write_page(path, *(hostile(evil) if evil else (many_ranks(8), SAID)), APPLIED)
     seen, console = look(path, width, tmp_path)
     assert console == [], "errors on the console"
     assert seen["title"].startswith("shardkit doctor: ")
     assert seen["scripts"] == seen["loaded"] == 0
     assert seen["wide"] <= width, "the page scrolls sideways"
-    assert seen["drawn"] and all(w > 280 and h > 40 for w, h in seen["drawn"])
-
-
-# --- the timeline -------------------------------------------------------------------------
-
-
-def test_a_step_is_a_bar() -> None:
-    """Of 100 units a second, and of 100 for the longest step with its space above."""
-    steps: Any = ((0.0, "own", 0.1, 0.2), (0.5, "replay", 0.0, 0.2), (0.7, "own", 0.0, 0.3))
-    made = timeline([rank(timeline=steps)])
-    assert made is not None and made.seconds == 1.0 and made.top == pytest.approx(1.15 * 0.3)
-    assert made.rows[0].paths == {
-        "wait": "M0.0 71.0h500.00v29.0h-500.00z",
-        "phase-own": "M0.0 42.0h500.00v29.0h-500.00zM700.0 13.0h300.00v87.0h-300.00z",
-        "phase-replay": "M500.0 42.0h200.00v58.0h-200.00z",
-    }
-
-
-def test_a_long_step_does_not_flatten_the_others() -> None:
-    steps: Any = [(0.1 * n, "own", 0.05, 0.1) for n in range(100)]
-    steps[50] = (5.0, "own", 0.0, 30.0)
-    made = timeline([rank(timeline=tuple(steps))])
-    assert made is not None and made.top == pytest.approx(0.115)
-    assert made.rows[0].about.startswith("rank 0: 100 steps of")
-
-
-def test_a_timeline_of_many_ranks_has_few_bars() -> None:
-    made = timeline(many_ranks(32).ranks)
-    assert made is not None and timeline([rank(timeline=())]) is None
-    boxes = sum(path.count("M") for row in made.rows for path in row.paths.values())
-    assert boxes <= 2 * MOST_BARS

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from doctor_evidence import RECORDED, recorded
 
-from shardkit.measure.doctor.report.text import lines
+from shardkit.measure.doctor.report import lines
 from shardkit.measure.doctor.verdict.diagnose import diagnose
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "benchmarks"

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from bench_corpora import FULL, QUICK, Corpus, Scale, large_corpus, small_corpus
 
+from shardkit.measure.figures import table
 from shardkit.measure.machine import describe, machine
-from shardkit.measure.table import table
 from shardkit.measure.timing import Case, Result, Unit, Work, interleave
 from shardkit.system.page_cache import Cache, cache_state, evict
 

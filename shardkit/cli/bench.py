@@ -12,11 +12,11 @@ import click
 
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import interrupted, refuse_no_file
-from shardkit.measure.table import table
+from shardkit.measure.figures import table
 from shardkit.system.durable_files import write_output
 
 if TYPE_CHECKING:
-    from shardkit.measure.report.data import Report
+    from shardkit.measure.bench.report import Report
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
@@ -81,7 +81,7 @@ def bench(
     turn, round after round, so that a noisy machine is noisy for all.
     """
     from shardkit.measure.bench.benchmark import bench as measure
-    from shardkit.measure.report.page import write
+    from shardkit.measure.bench.report import write_page
 
     for path in (json_file, html_file):
         if path and path != "-":
@@ -97,13 +97,12 @@ def bench(
     if json_file and json_file != "-":
         write_output(json_file, f"{text}\n".encode())
     if html_file:
-        write(html_file, report)
+        write_page(html_file, report)
 
 
 def echo_report(report: Report) -> None:
     """Print a table with one line a target and number of workers, and what it says."""
-    from shardkit.measure.report.tables import rates
-    from shardkit.measure.report.words import cache_states, in_words
+    from shardkit.measure.bench.report import cache_states, in_words, rates
 
     options = report.options
     click.echo(

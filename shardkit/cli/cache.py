@@ -6,7 +6,7 @@ import click
 
 from shardkit.cli.output import count, echo_json
 from shardkit.errors import UsageError
-from shardkit.measure.table import table
+from shardkit.measure.figures import table
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import show_path
 

@@ -106,8 +106,7 @@ def _tell(line: str) -> None:
 
 
 def _examine(command: list[str], options: dict[str, Any]) -> int:
-    from shardkit.measure.doctor.report.page import write
-    from shardkit.measure.doctor.report.text import lines, to_json
+    from shardkit.measure.doctor.report import lines, to_json, write_page
     from shardkit.measure.doctor.run.apply import SIGNALLED, apply
     from shardkit.measure.doctor.run.examine import Keep, RunLimits, examine
     from shardkit.measure.doctor.run.status_line import REWRITTEN_S, SAME_S
@@ -159,7 +158,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         write_output(files["json_file"], json.dumps(said, indent=1).encode())
     if files["html_file"]:
         profile = files["profile"] if found.is_profiled else None
-        write(files["html_file"], found.evidence, diagnosis, applied, profile)
+        write_page(files["html_file"], found.evidence, diagnosis, applied, profile)
     with suppress(BrokenPipeError):  # as of `2>&1 | head`
         click.echo(err=True)  # a progress bar may have left its line open
         for line in lines(found.evidence, diagnosis, applied):

@@ -25,7 +25,7 @@ from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.open import open_corpus
-from shardkit.measure.table import table
+from shardkit.measure.figures import table
 from shardkit.measure.timing import Result, Work, interleave
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options, refuse_choice

@@ -13,8 +13,7 @@ import click
 from shardkit.arguments import positive
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import count, echo_json, interrupted
-from shardkit.measure.report.words import milliseconds, times
-from shardkit.measure.table import table
+from shardkit.measure.figures import milliseconds, table, times
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from shardkit.measure.bench.folder import FolderTarget
 from shardkit.measure.bench.limits import limits
 from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import BenchOptions, refuse_without_pictures
+from shardkit.measure.bench.report import Report
 from shardkit.measure.bench.same import align, check_same
 from shardkit.measure.bench.scratch import packed_samples
 from shardkit.measure.bench.target import (
@@ -26,7 +27,6 @@ from shardkit.measure.bench.target import (
     is_packed,
     name_apart,
 )
-from shardkit.measure.report.data import Report
 from shardkit.measure.timing import interleave
 from shardkit.order.epochs import Order
 from shardkit.remote.urls import Url, as_place, show_place

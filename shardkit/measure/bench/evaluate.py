@@ -14,18 +14,18 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.bench.limits import limits_of
 from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import BenchOptions
-from shardkit.measure.bench.same import Samples
-from shardkit.measure.bench.target import Target
-from shardkit.measure.machine import commit, machine
-from shardkit.measure.report.data import (
+from shardkit.measure.bench.report import (
     VERSION,
     BatchTimes,
     Limit,
     Report,
     Row,
     Seconds,
+    reference,
 )
-from shardkit.measure.report.words import reference
+from shardkit.measure.bench.same import Samples
+from shardkit.measure.bench.target import Target
+from shardkit.measure.machine import commit, machine
 from shardkit.measure.timing import Measurement, Result, Unit
 from shardkit.measure.verdict import Spread, spread, verdict
 from shardkit.remote.urls import Url

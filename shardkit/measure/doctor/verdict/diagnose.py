@@ -18,7 +18,7 @@ from shardkit.measure.doctor.verdict import thresholds as at
 from shardkit.measure.doctor.verdict.case import Case, cases
 from shardkit.measure.doctor.verdict.loading_causes import loading
 from shardkit.measure.doctor.verdict.step_causes import step_causes, straggler
-from shardkit.measure.report.words import amount, milliseconds, percent
+from shardkit.measure.figures import amount, milliseconds, percent
 
 CHEAPEST: tuple[Cause, ...] = (
     "iterator per step",

@@ -15,7 +15,7 @@ from shardkit.measure.doctor.diagnosis import Arguments, Diagnosis, Gain
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict import thresholds as at
 from shardkit.measure.doctor.verdict.case import Case
-from shardkit.measure.report.words import milliseconds as ms
+from shardkit.measure.figures import milliseconds as ms
 
 
 def loading(case: Case) -> Diagnosis | None:

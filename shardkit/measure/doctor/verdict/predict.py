@@ -33,8 +33,8 @@ from shardkit.measure.doctor.evidence import (
     WorkerTimes,
 )
 from shardkit.measure.doctor.verdict.thresholds import FULL, THROTTLED
-from shardkit.measure.report.words import amount
-from shardkit.measure.report.words import milliseconds as ms
+from shardkit.measure.figures import amount
+from shardkit.measure.figures import milliseconds as ms
 
 LEAST_ERROR = 0.10
 """Half of a prediction's interval is at least that much: two runs of one script on a shared machine

@@ -10,7 +10,7 @@ from shardkit.measure.doctor.evidence import RankEvidence
 from shardkit.measure.doctor.verdict import advice, predict
 from shardkit.measure.doctor.verdict import thresholds as at
 from shardkit.measure.doctor.verdict.case import Case
-from shardkit.measure.report.words import milliseconds as ms
+from shardkit.measure.figures import milliseconds as ms
 
 OWN_PARTS = ("checkpoint", "logging", "sync")
 """Parts of a step that one rank alone may have: all others then wait for it in a collective."""

@@ -1,11 +1,16 @@
-"""What the doctor says, section by section: the same for a terminal and for a page. Pure."""
+"""What the doctor says, section by section, in a terminal, as a page and as JSON. Nothing here
+decides.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import PurePath
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePath
+from textwrap import wrap
+from typing import Any
 
 from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import (
@@ -19,9 +24,20 @@ from shardkit.measure.doctor.evidence import (
     SystemEvidence,
     WorkerTimes,
 )
-from shardkit.measure.report.template import showable
-from shardkit.measure.report.words import amount, milliseconds, percent, shortened, times
+from shardkit.measure.figures import amount, milliseconds, percent, shortened, table, times
+from shardkit.measure.page import LEFT, Section, bar, page, showable
 from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.durable_files import write_output
+
+VERSION = 1
+"""Of the JSON; a higher one if a field goes or changes its meaning."""
+
+WIDTH, INDENT = 100, "  "
+
+MOST_RANKS = 8
+"""Ranks that have a line each; all are in the JSON."""
+
+WIDEST_NAME = 22
 
 STEP = {
     "wait": "wait for the batch",
@@ -53,9 +69,6 @@ RATES: dict[Phase, str] = {
     "warm": "files in memory (P)",
 }
 
-BLOCK = 30
-"""Characters of a bar that stands for all of a step."""
-
 LEAST_SHARE = 0.005
 """A part of a step with less of it is not worth a line."""
 
@@ -66,13 +79,89 @@ LONGEST_NAME, LONGEST_PLACE = 26, 36
 """Characters of a name that does not come from us, and of the path of a file of code."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table, or, without ``heads``, texts that each have a name before them."""
+# --- in a terminal, as a page and as JSON -------------------------------------------------
 
-    title: str
-    rows: list[tuple[str, ...]]
-    heads: tuple[str, ...] = ()
+
+def lines(
+    evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None = None, width: int = WIDTH
+) -> list[str]:
+    """Return the report, a line each, none with more than ``width`` characters."""
+    made: list[str] = []
+    for section in sections(evidence, diagnosis, applied, MOST_RANKS):
+        title = [section.title] if section.title else []
+        indent = INDENT if section.title else ""
+        if not section.heads:
+            body = _named(section.rows, width, indent)
+        else:
+            left = {number for number, head in enumerate(section.heads) if head in LEFT}
+            heads = [section.heads] if section.heads[0] in ("rank", "rate") else []
+            body = [f"{indent}{line}" for line in table([*heads, *section.rows], left)]
+        made += ["", *title, *body]
+    return [line[:width].rstrip() for line in made[1:]]
+
+
+def _named(found: Sequence[Sequence[str]], width: int, indent: str) -> list[str]:
+    """Return texts in lines of the width, each with its name on the left."""
+    pairs = [(f"{name(head)}:" if head else "", text) for head, text in found]
+    column = min(max(len(head) for head, _ in pairs) + 1, WIDEST_NAME)
+    made = []
+    for head, text in pairs:
+        start = f"{indent}{head}".ljust(len(indent) + column)
+        if len(head) >= column:
+            start += " "
+        after = " " * (len(indent) + column)
+        # A path or a command is not to be cut at its hyphens: it is copied.
+        made += wrap(
+            text, width, initial_indent=start, subsequent_indent=after, break_on_hyphens=False
+        ) or [start.rstrip()]
+    return made
+
+
+def write_page(
+    path: str | Path,
+    evidence: Evidence,
+    diagnosis: Diagnosis,
+    applied: Applied | None = None,
+    profile: str | None = None,
+) -> None:
+    """Write the report as a page; ``profile`` is the file that a profile was written to.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    write_output(path, as_page(evidence, diagnosis, applied, profile).encode())
+
+
+def as_page(
+    evidence: Evidence,
+    diagnosis: Diagnosis,
+    applied: Applied | None = None,
+    profile: str | None = None,
+) -> str:
+    """Return the page, as HTML."""
+    command = shlex.join(evidence.command)
+    facts = [("command", command), ("folder", evidence.folder or ".")]
+    if profile is not None:
+        facts.append(("profile", f"{profile}, for speedscope"))
+    verdict, *others = sections(evidence, diagnosis, applied, MOST_RANKS)
+    said = [(name, text) for name, text in verdict.rows]
+    return page(f"shardkit doctor: {command}", [said[0][1]], [*said[1:], *facts], others)
+
+
+def to_json(
+    evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None = None
+) -> dict[str, Any]:
+    """Return plain values, which ``json.dumps`` takes with ``allow_nan=False``: sets are sorted
+    lists, and what is no finite number is None."""
+    plain = None if applied is None else asdict(applied)
+    if applied is not None and plain is not None:
+        plain["factor"] = applied.factor if applied.before else None
+    whole = {"version": VERSION, "diagnosis": asdict(diagnosis), "applied": plain}
+    made: dict[str, Any] = showable({**whole, "evidence": asdict(evidence)})
+    return made
+
+
+# --- all sections -------------------------------------------------------------------------
 
 
 def sections(
@@ -186,7 +275,7 @@ def _shares(names: dict[str, str], spent: StepTimes | WorkerTimes) -> list[tuple
     if isinstance(spent, WorkerTimes) and spent.cpu:
         parts.append(("of all that, on a core", spent.cpu))
     return [
-        (text, milliseconds(one), percent(one / total), "#" * round(BLOCK * one / total))
+        (text, milliseconds(one), percent(one / total), bar(one / total))
         for text, one in parts
         if one >= LEAST_SHARE * total
     ]

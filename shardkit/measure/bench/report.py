@@ -1,0 +1,294 @@
+"""The report of a bench: its values and JSON, the verdict in sentences, tables, and the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.figures import NOTHING, amount, percent, times
+from shardkit.measure.machine import Machine, describe
+from shardkit.measure.page import Section, bar, page
+from shardkit.measure.verdict import Interval
+from shardkit.system.durable_files import write_output
+
+VERSION = 2
+"""Of the JSON; a higher one if a field goes or changes its meaning."""
+
+CLOSE = 0.85
+"""From this share of a limit on, it is the limit that holds a target up."""
+
+FEW_ROUNDS = 6
+"""With fewer rounds no interval holds with 95 %."""
+
+WORK = {
+    "read": "finding and reading samples",
+    "transform": "decoding and cropping",
+    "collate": "copying them into batches",
+}
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Median and 99th percentile of the loop's waits for a batch, and the longest; milliseconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds of a round that all workers spent on each kind of work, and that the loop waited."""
+
+    read: float
+    transform: float
+    collate: float
+    wait: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A target, read by some number of workers.
+
+    Attributes:
+        target: its name. format: ``lmdb``, ``folder`` ... path: absolute.
+        workers, worker_type: as in
+            :class:`shardkit.measure.bench.options.BenchOptions`.
+        cache: ``warm``, ``cold`` or ``unknown``. rounds: that were timed. samples: a round.
+        samples_per_s, bytes_per_s: medians of the rounds, and their intervals.
+        ratio: of its rate to that of the first target with as many workers; None for the first.
+        verdict: see :data:`shardkit.measure.verdict.Verdict`.
+        limit: the name of the nearest, or None. of_limit: the share of it that is reached.
+        seconds: of a round. device_bytes: read from the device in a round; None where nobody
+            counts them. dataset_bytes: of all files that are read from.
+    """
+
+    target: str
+    format: str
+    path: str
+    workers: int
+    worker_type: str
+    cache: str
+    rounds: int
+    samples: int
+    samples_per_s: Interval
+    bytes_per_s: Interval
+    ratio: Interval | None
+    verdict: str
+    limit: str | None
+    of_limit: float | None
+    batch_ms: BatchTimes
+    seconds: Seconds
+    device_bytes: int | None
+    dataset_bytes: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A rate that no reader can pass; medians of the rounds."""
+
+    name: str
+    cache: str
+    samples_per_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Result of :func:`shardkit.bench`.
+
+    Attributes:
+        version: of the JSON. commit: of a checkout, or None. command: the command line, or
+            nothing. checked: what was compared before anything was timed. rows: one for each
+            target and number of workers. notes: what else there is to know, a sentence each.
+    """
+
+    version: int
+    machine: Machine
+    commit: str | None
+    command: str
+    options: BenchOptions
+    checked: str
+    limits: tuple[Limit, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+# --- in words -----------------------------------------------------------------------------
+
+
+def cache_states(rows: Sequence[Row]) -> str:
+    """Return ``warm``, or ``cold or unknown``."""
+    return " or ".join(sorted({row.cache for row in rows}))
+
+
+def workers_in_words(row: Row) -> str:
+    """Return ``2 threads``, ``1 process``, ``no worker``."""
+    num, kind = row.workers, row.worker_type
+    if not num:
+        return "no worker"
+    return f"{num} {kind}" if num == 1 else f"{num} {kind}{'es' if kind == 'process' else 's'}"
+
+
+def in_words(rows: Sequence[Row], notes: Iterable[str]) -> list[str]:
+    """Return the fastest, by how much, how far from the limit, and what takes the time; then the
+    notes: a line each.
+    """
+    best = _best(rows)
+    return [f"fastest: {_fastest(best, rows)}", _limited(best), *_unclear(rows), *notes]
+
+
+def _best(rows: Sequence[Row]) -> Row:
+    """Return the highest rate; of two in the same rounds, the one that won most of them."""
+    best = max(rows, key=lambda row: row.samples_per_s.median)
+    is_behind = best.ratio is not None and best.ratio.median < 1
+    return reference(best, rows) if is_behind else best
+
+
+def reference(row: Row, rows: Sequence[Row]) -> Row:
+    """Return the row that this one is compared with."""
+    return next(one for one in rows if one.workers == row.workers)
+
+
+def _fastest(best: Row, rows: Sequence[Row]) -> str:
+    rate = f"{best.samples_per_s.median:,.0f} samples/s"
+    line = f"{best.target} with {workers_in_words(best)}, {rate}"
+    if best.ratio is None:
+        return line
+    median, low, high = map(times, astuple(best.ratio))
+    ratio = f"{median} times {reference(best, rows).target} ({low} to {high})"
+    return f"{line}, {ratio}, {best.verdict}"
+
+
+def _limited(best: Row) -> str:
+    """Return how near the fastest is to its limit, and what takes its time."""
+    spent = {name: getattr(best.seconds, name) for name in WORK}
+    name, most = max(spent.items(), key=lambda item: item[1])
+    goes = f"{percent(most / max(sum(spent.values()), 1e-9))} of the work is {WORK[name]}"
+    if best.limit is None or best.of_limit is None:
+        return goes
+    if best.of_limit >= CLOSE:
+        goes = "little is left to win"
+    return f"it reaches {percent(best.of_limit)} of the limit, {best.limit}; {goes}"
+
+
+def _unclear(rows: Sequence[Row]) -> list[str]:
+    names = ", ".join(dict.fromkeys(row.target for row in rows if row.verdict == "unclear"))
+    if not names:
+        return []
+    rounds = rows[0].rounds
+    if any({row.cache, reference(row, rows).cache} == {"cold", "unknown"} for row in rows):
+        return [f"not compared: {names}: one side came from the disk, the other may not have"]
+    if rounds < FEW_ROUNDS:
+        return [f"too few rounds to judge {names}: try --rounds {FEW_ROUNDS} or more"]
+    return [f"unclear: the rounds of {names} differ too much; try --rounds {2 * rounds}"]
+
+
+# --- in tables, and as a page -------------------------------------------------------------
+
+
+def write_page(path: str | Path, report: Report) -> None:
+    """Write a report of :func:`shardkit.bench` as a page.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    write_output(path, as_page(report).encode())
+
+
+def as_page(report: Report) -> str:
+    """Return the page, as HTML."""
+    heads, lines = rates(report)
+    fastest = max(row.samples_per_s.median for row in report.rows) or 1.0
+    every = [row.samples_per_s.median for row in report.rows]
+    every += [limit.samples_per_s for limit in report.limits]
+    bars = [bar(min(rate / fastest, 1.0)) for rate in every]
+    parts = [_case(row) | _times(row) for row in report.rows]
+    sections = [
+        Section(
+            "Rates", [[*line, one] for line, one in zip(lines, bars, strict=True)], (*heads, "")
+        ),
+        Section("Where the time goes", [[*line.values()] for line in parts], tuple(parts[0])),
+    ]
+    names = ", ".join(dict.fromkeys(row.target for row in report.rows))
+    return page(
+        f"shardkit bench: {names}",
+        in_words(report.rows, report.notes),
+        _conditions(report),
+        sections,
+        json.dumps(report.to_json(), indent=1),
+    )
+
+
+def _conditions(report: Report) -> list[tuple[str, str]]:
+    """Return the machine, the state of the cache, and what was measured."""
+    options = report.options
+    found = [
+        ("machine", describe(report.machine)),
+        ("commit", report.commit or NOTHING),
+        ("cache", cache_states(report.rows)),
+        (
+            "measured",
+            f"{report.checked}; {options.read}, batches of {options.batch_size},"
+            f" {options.rounds} rounds, interleaved",
+        ),
+    ]
+    return [*found, ("command", report.command)] if report.command else found
+
+
+def rates(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Return heads and lines, a line for each row and limit, without columns that are empty."""
+    cells = [*map(_rates, report.rows), *map(_limit, report.limits)]
+    heads = [head for head in cells[0] if any(line.get(head) for line in cells)]
+    return heads, [[line.get(head, "") for head in heads] for line in cells]
+
+
+def _case(row: Row) -> dict[str, str]:
+    return {"target": row.target, "workers": str(row.workers), "cache": row.cache}
+
+
+def _rates(row: Row) -> dict[str, str]:
+    rate, read, against = row.samples_per_s, row.device_bytes, "reference"
+    if row.ratio:
+        median, low, high = map(times, astuple(row.ratio))
+        against = f"{median} ({low}-{high}) {row.verdict}"
+    is_cold = row.cache != "warm" and read
+    return _case(row) | {
+        "samples/s": f"{rate.median:,.0f}",
+        "95 % interval": f"{rate.low:,.0f}-{rate.high:,.0f}",
+        "MB/s": f"{row.bytes_per_s.median / 1e6:,.0f}",
+        "from disk": f"{(read or 0) / row.dataset_bytes:.2f}" if is_cold else "",
+        "of limit": "" if row.of_limit is None else percent(row.of_limit),
+        "against the first": against,
+    }
+
+
+def _limit(limit: Limit) -> dict[str, str]:
+    return {
+        "target": f"limit: {limit.name}",
+        "cache": limit.cache,
+        "samples/s": f"{limit.samples_per_s:,.0f}",
+        "MB/s": f"{limit.bytes_per_s / 1e6:,.0f}",
+    }
+
+
+def _times(row: Row) -> dict[str, str]:
+    """Return microseconds a sample of all workers together, and how long the loop waited, which is
+    less with workers."""
+    each = 1e6 / max(row.samples, 1)  # rounds are of different lengths
+    batch = row.batch_ms
+    return {f"{part}, µs a sample": amount(each * us) for part, us in vars(row.seconds).items()} | {
+        "ms a batch": amount(batch.p50),
+        "99 %": amount(batch.p99),
+        "longest": amount(batch.max),
+        "nearest limit": row.limit or NOTHING,
+        "path": row.path,
+    }
