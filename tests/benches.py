@@ -10,7 +10,7 @@ import pytest
 from conftest import make_images
 
 import shardkit
-from shardkit.measure.bench import pace
+from shardkit.measure.bench import cases
 
 Report = dict[str, Any]
 
@@ -18,8 +18,8 @@ Report = dict[str, Any]
 @pytest.fixture(name="_quick")
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two batches a worker are enough to see that all works."""
-    monkeypatch.setattr(pace, "LEAST_EACH", 2)
-    monkeypatch.setattr(pace, "pieces", lambda wanted, workers: 2 * workers)
+    monkeypatch.setattr(cases, "LEAST_EACH", 2)
+    monkeypatch.setattr(cases, "pieces", lambda wanted, workers: 2 * workers)
 
 
 quick = pytest.mark.usefixtures("_quick")

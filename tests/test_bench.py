@@ -27,14 +27,12 @@ from token_data import documents, pack_tokens
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, UsageError
 from shardkit.measure.bench import benchmark as bench_module
-from shardkit.measure.bench import pace
-from shardkit.measure.bench.folder import FolderTarget
-from shardkit.measure.bench.limits import read_whole
-from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench import cases
+from shardkit.measure.bench.cases import Loading, read_whole
 from shardkit.measure.bench.options import ROUNDS, BenchOptions
 from shardkit.measure.bench.report import Row
 from shardkit.measure.bench.same import align, check_same, find_difference
-from shardkit.measure.bench.target import PackedTarget, name_apart
+from shardkit.measure.bench.target import FolderTarget, PackedTarget, name_apart
 from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import cache_state, evict
 
@@ -206,7 +204,7 @@ def test_what_is_slower_by_1_3_is_found_and_copies_do_not_differ(
 ) -> None:
     """On a clock on which nothing else takes time and each batch a tenth more or less; default
     rounds, and cases half as long as usual."""
-    monkeypatch.setattr(pace, "pieces", lambda wanted, workers: max(round(wanted / 2), 6))
+    monkeypatch.setattr(cases, "pieces", lambda wanted, workers: max(round(wanted / 2), 6))
     SimulatedClock(monkeypatch, spread=0.1)
     first, second = Busy(packed(images, "first")), Busy(packed(images, "second"))
     second.units = round(first.units * slow)
@@ -308,7 +306,6 @@ def test_a_sequential_read_reads_all(tmp_path: Path) -> None:
         ({"workers": [1, 1]}, r"workers must be different counts, got \[1, 1\]"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"speed": 1}, "bench: .*unexpected keyword argument 'speed'"),
-        ({"formats": "zip"}, "'zip' is no format; choose one of lmdb"),
     ],
 )
 def test_options(images: Path, options: dict[str, Any], what: str) -> None:
@@ -323,10 +320,6 @@ def test_targets(images: Path, tmp_path: Path) -> None:
         bench(tmp_path / "none")
     with pytest.raises(UsageError, match="a sample is a line, not a file"):
         bench(make_jsonl(tmp_path / "lines"))
-    dataset = packed(images)
-    for targets in ([images, dataset], [dataset]):
-        with pytest.raises(UsageError, match="--formats packs a sample of one plain folder"):
-            bench(*targets, formats="all")
     with pytest.raises(UsageError, match="folder has the fields txt: no pictures to train"):
         bench(make_texts(tmp_path / "texts"), read="train")
     both = make_images(tmp_path / "split" / "test").parent
@@ -377,7 +370,7 @@ def test_no_file_stays_open(images: Path) -> None:
 
 
 def test_warm_cases_are_as_long_as_they_should_be() -> None:
-    own = pace.Pace(workers=2)
+    own = cases.Pace(workers=2)
     assert own.num == 8
     assert own.took(0.008) == 0.008
     assert own.num == 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
+from shardkit.measure.bench.cases import Loading, limits
 from shardkit.measure.bench.evaluate import Measured, make_report
-from shardkit.measure.bench.folder import FolderTarget
-from shardkit.measure.bench.limits import limits
-from shardkit.measure.bench.loading import Loading
 from shardkit.measure.bench.options import BenchOptions, refuse_without_pictures
 from shardkit.measure.bench.report import Report
 from shardkit.measure.bench.same import align, check_same
-from shardkit.measure.bench.scratch import packed_samples
 from shardkit.measure.bench.target import (
+    FolderTarget,
     PackedTarget,
     PackedTokens,
     Target,
@@ -45,7 +42,6 @@ Say = Callable[[str], None]
 
 def bench(
     *targets: str | Path,
-    formats: Sequence[str] | str | None = None,
     workers: Sequence[int] | None = None,
     say: Say = lambda line: None,
     **options: Any,
@@ -55,8 +51,6 @@ def bench(
     Args:
         targets: datasets of any format, also behind URLs, third-party tars, plain folders. The
             others are compared with the first.
-        formats: names, or ``"all"``: pack a sample of the only target, a folder, into each of
-            these formats, in a temporary folder beside it, and measure those, too.
         workers: counts to measure with; by default 0 and one a core.
         say: called with a line before what takes long.
         options: see :class:`shardkit.measure.bench.options.BenchOptions`.
@@ -75,12 +69,9 @@ def bench(
     paths = [as_place(path, "a target") for path in targets]
     if not paths:
         raise UsageError("name at least one dataset or folder to measure")
-    with ExitStack() as stack:
-        opened: list[Target] = [open_target(path, made) for path in paths]
-        if formats is not None:
-            opened = stack.enter_context(packed_samples(opened, formats, made, say))
-        name_apart(opened)
-        return _measure(opened, _choose(opened, made), made, say)
+    opened = [open_target(path, made) for path in paths]
+    name_apart(opened)
+    return _measure(opened, _choose(opened, made), made, say)
 
 
 def open_target(place: Path | Url, options: BenchOptions) -> Target:

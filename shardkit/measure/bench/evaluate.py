@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.bench.limits import limits_of
-from shardkit.measure.bench.loading import Loading
+from shardkit.measure.bench.cases import Loading, limits_of
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.report import (
     VERSION,

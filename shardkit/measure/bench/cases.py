@@ -1,0 +1,311 @@
+"""Cases that a bench times: a target with one number of workers, and limits that no reader on this
+machine can pass.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit import images
+from shardkit.arrays import Floats, Integers
+from shardkit.batches.source import Source
+from shardkit.batches.transform import Draws
+from shardkit.images.fields import pictures_of
+from shardkit.loading.loader import Loader
+from shardkit.loading.settings import DEFAULT_PREFETCH
+from shardkit.measure.bench.options import SIZE, BenchOptions
+from shardkit.measure.bench.target import Chosen, Target
+from shardkit.measure.timing import Case, Work
+from shardkit.order.batches import Last
+from shardkit.remote.urls import Url
+from shardkit.system.page_cache import Cache, cache_state, evict
+from shardkit.system.refusals import os_errors
+
+LEAST_S = 0.2
+"""About how long a case takes. Shorter ones tell more of the machine's hiccups than of the case."""
+
+LEAST_EACH = 4
+"""Pieces for each worker, so that little of a case is its first and its last piece."""
+
+
+class Pace:
+    """Pieces of work in a round: as many as would take :data:`LEAST_S` at the best rate so far.
+
+    The best, since one disturbed round must not leave this case shorter than others: on a busy
+    machine short cases seem faster, as they end within their turn at the processor.
+
+    Attributes:
+        num: pieces to do, a multiple of the number of workers.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._workers = max(workers, 1)
+        self.num = LEAST_EACH * self._workers
+
+    def took(self, seconds: float) -> float:
+        """Learn how long ``num`` pieces took; return that."""
+        wanted = LEAST_S * self.num / max(seconds, 1e-6)
+        self.num = max(self.num, pieces(wanted, self._workers))
+        return seconds
+
+
+def pieces(wanted: float, workers: int) -> int:
+    """Return at least ``wanted`` pieces, the same number for each worker."""
+    return max(ceil(wanted / workers), LEAST_EACH) * workers
+
+
+# --- a target ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    """Figures of one call of a case.
+
+    Attributes:
+        batch_s: how long the loop waited for each batch.
+        seconds: spent on reading, the transform, collating (by all workers) and waiting (by the
+            loop).
+        device_bytes: read below the page cache; None where nothing counts them.
+    """
+
+    batch_s: Floats
+    seconds: tuple[float, ...]
+    device_bytes: int | None = None
+
+
+class Loading:
+    """A case. Each call is one pass through a Loader.
+
+    Attributes:
+        rounds: one a call. is_cold: whether files are dropped from the page cache before.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        rows: Integers,
+        sizes: Integers,
+        workers: int,
+        options: BenchOptions,
+    ) -> None:
+        self.target = target
+        self.workers = workers
+        self.rounds: list[Round] = []
+        self.is_cold = options.cold
+        self._rows = rows
+        self._sizes = sizes
+        self._options = options
+        self._counter = target.counter()
+        self._kept: Source | None = None
+        self._pace = Pace(workers)
+
+    def __call__(self) -> Work:
+        cache: Cache = self._drop() if self.is_cold else "unknown"
+        before = self._counter() if self._counter else 0
+        work = self._cold_pass() if self.is_cold else self._warm_pass()
+        read = self._counter() - before if self._counter else None
+        self.rounds[-1] = replace(self.rounds[-1], device_bytes=read)
+        return replace(work, cache=cache)
+
+    @cached_property
+    def dataset_bytes(self) -> int:
+        """Bytes of all files that are read; of the samples alone, where some are left out."""
+        if len(self._rows) < len(self.target):
+            return int(self._sizes.sum())
+        return sum(path.stat().st_size for path in self.target.files(self._rows))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the different samples that a round reads."""
+        return int(self._sizes.sum())
+
+    def _drop(self) -> Cache:
+        """Drop all files from the page cache; return whether they have gone."""
+        gc.collect()  # a page that is still mapped cannot be dropped
+        with os_errors(f"dropping {self.target.name} from the page cache"):
+            return self.target.drop(self._rows)
+
+    def _cold_pass(self) -> Work:
+        """Read every sample once, from newly opened files, by newly started workers."""
+        order = np.arange(len(self._rows))
+        return self._pass(self.target.open(self._rows), order, "pad")
+
+    def _warm_pass(self) -> Work:
+        """Read whole batches, the samples again and again.
+
+        From a source that is opened once, as in a long epoch: a reader looks in its first batches
+        whether it reads from a disk.
+        """
+        if self._kept is None:
+            self._kept = self.target.open(self._rows)
+        num = self._pace.num + self._ahead
+        order = np.resize(np.arange(len(self._rows)), num * self._options.batch_size)
+        work = self._pass(self._kept, order, "drop", self._ahead)
+        self._pace.took(work.seconds or 0.0)
+        return work
+
+    def _pass(self, source: Source, order: Integers, last: Last, skipped: int = 0) -> Work:
+        """Read one epoch of these samples, in an order that is the same for every target.
+
+        The clock runs from the batch on that comes after ``skipped``.
+        """
+        loader = self._loader(Chosen(source, order), last)
+        times = [time.perf_counter()]
+        for _ in loader:
+            times.append(time.perf_counter())
+        stats = loader.stats
+        spent = (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s)
+        share = 1 - skipped * self._options.batch_size / len(order)
+        self.rounds.append(Round(np.diff(times[skipped:]), tuple(share * s for s in spent)))
+        return Work(
+            round(share * len(order)),
+            round(share * int(self._sizes[order].sum())),
+            times[-1] - times[skipped],
+        )
+
+    @property
+    def _ahead(self) -> int:
+        """Batches, warm, that do not count: starting processes is nothing in a long epoch, and
+        what they made meanwhile comes at once."""
+        if self._options.worker_type == "thread":
+            return 0
+        return self.workers * (DEFAULT_PREFETCH + 1) + 1 if self.workers else 0
+
+    def _loader(self, source: Source, last: Last) -> Loader:
+        options = self._options
+        return Loader(
+            source,
+            options.batch_size,
+            shuffle="full",
+            seed=options.seed,
+            transform=images.train(SIZE) if options.read == "train" else None,
+            workers=self.workers,
+            worker_type=options.worker_type,
+            last=last,
+            rank=0,
+            world_size=1,
+        )
+
+
+# --- limits of the machine -----------------------------------------------------------------
+
+
+MAX_HELD = 256 << 20
+"""Bytes of pictures that are held in memory at most: more than any processor's cache."""
+
+IN_ORDER = "sequential read"
+
+READERS = 8
+"""Files that are read at once: one after another, files of 100 KB come slower than in a shuffled
+epoch of a dataset, and a limit should be one."""
+
+CHUNK = 1 << 20
+
+
+def limits(
+    targets: Sequence[Target], rows: Sequence[Integers], sizes: Integers, options: BenchOptions
+) -> dict[str, Case]:
+    """Return the limits of a bench, by name."""
+    cases: dict[str, Case] = {}
+    if options.read == "train":
+        pictures = _pictures(targets[0], rows[0], sizes)
+        for workers in options.workers:
+            threads = max(workers, 1)
+            cases[_decoder(workers)] = decoding(pictures, options.batch_size, threads)
+    # Of files of 100 KB some time goes into opening them: shards say more of the medium.
+    pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
+    for target, own in pairs:
+        if IN_ORDER in limits_of(target, 0, options):
+            cases.setdefault(IN_ORDER, in_order(target.files(own), *_in_files(target, own, sizes)))
+    return cases
+
+
+def limits_of(target: Target, workers: int, options: BenchOptions) -> list[str]:
+    """Return the names of those that hold for a target with so many workers. No file of this
+    machine says what a network can do.
+    """
+    is_on_disk = options.cold and not target.is_in_memory and not isinstance(target.place, Url)
+    decoders = [_decoder(workers)] if options.read == "train" else []
+    return decoders + [IN_ORDER] * is_on_disk
+
+
+def _in_files(target: Target, rows: Integers, sizes: Integers) -> tuple[int, int]:
+    """Return samples and bytes in all files that these rows lie in: shards hold others, too, whose
+    number follows from their bytes.
+    """
+    num, num_bytes = len(rows), int(sizes.sum())
+    if target.format == "folder" or num == len(target):
+        return num, num_bytes
+    file_bytes = sum(path.stat().st_size for path in target.files(rows))
+    return max(round(num * file_bytes / max(num_bytes, 1)), 1), file_bytes
+
+
+def _decoder(workers: int) -> str:
+    return f"bare decoder, {max(workers, 1)} thread{'s' * (workers > 1)}"
+
+
+def _pictures(target: Target, rows: Integers, sizes: Integers) -> list[bytes]:
+    """Return the pictures of the first of these samples, as many as may be held in memory."""
+    num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
+    source = target.open(rows[:num])
+    columns: dict[str, Any] = source.read(np.arange(len(source)))
+    return [bytes(value) for value in pictures_of(columns)[0]]
+
+
+def decoding(pictures: Sequence[bytes], batch_size: int, threads: int) -> Case:
+    """Return a case that calls the transform alone on batches, by so many threads."""
+    transform, draws, pace = images.train(SIZE), Draws(0, 0), Pace(threads)
+
+    def one(number: int) -> int:
+        at = np.arange(number * batch_size, (number + 1) * batch_size) % len(pictures)
+        values = [pictures[i] for i in at.tolist()]
+        transform.batch({"jpg": values}, draws.keys(at))
+        return sum(map(len, values))
+
+    def case() -> Work:
+        num, started = pace.num, time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            num_bytes = sum(pool.map(one, range(num)))
+        seconds = pace.took(time.perf_counter() - started)
+        return Work(num * batch_size, num_bytes, seconds, "warm")
+
+    return case
+
+
+def in_order(files: Sequence[Path], num_samples: int, num_bytes: int) -> Case:
+    """Return a case that reads files from end to end, each dropped from the page cache before.
+    ``num_samples`` and ``num_bytes`` are those of the samples in them.
+    """
+
+    def case() -> Work:
+        cache = cache_state(evict(files))
+        started = time.perf_counter()
+        with ThreadPoolExecutor(READERS) as pool:
+            sum(pool.map(read_whole, files))
+        seconds = time.perf_counter() - started
+        return Work(num_samples, num_bytes, seconds, cache if cache == "cold" else "unknown")
+
+    return case
+
+
+def read_whole(path: Path) -> int:
+    """Read a file from end to end; return its bytes."""
+    num_bytes = 0
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(min(CHUNK, os.fstat(file.fileno()).st_size))
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while num := file.readinto(buffer):
+            num_bytes += num
+    return num_bytes
