@@ -19,14 +19,12 @@ from conftest import Run, write
 from jobs import torchrun
 from test_doctor_profile import speedscope
 
-from shardkit.measure.doctor.diagnosis import Arguments, Diagnosis, Gain
-from shardkit.measure.doctor.evidence import StepTimes
+from shardkit.measure.doctor import collect
+from shardkit.measure.doctor import examine as examine_module
+from shardkit.measure.doctor.diagnose import diagnose
+from shardkit.measure.doctor.evidence import Arguments, Diagnosis, Gain, StepTimes
+from shardkit.measure.doctor.examine import Examined, Keep, RunLimits, apply, examine
 from shardkit.measure.doctor.report import lines
-from shardkit.measure.doctor.run import collect
-from shardkit.measure.doctor.run import examine as examine_module
-from shardkit.measure.doctor.run.apply import apply
-from shardkit.measure.doctor.run.examine import Examined, Keep, RunLimits, examine
-from shardkit.measure.doctor.verdict.diagnose import diagnose
 from shardkit.watching.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("lean_torch")

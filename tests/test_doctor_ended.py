@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import write
 
-from shardkit.measure.doctor.run import keeper
-from shardkit.measure.doctor.run import script as script_module
-from shardkit.measure.doctor.run.examine import RunLimits, examine
+from shardkit.measure.doctor import keeper
+from shardkit.measure.doctor import script as script_module
+from shardkit.measure.doctor.examine import RunLimits, examine
 from shardkit.watching.schedule import Plan
 
 PLAN = Plan(steps=15)
@@ -50,8 +50,8 @@ def test_nothing_of_it_is_left_running(tmp_path: Path, monkeypatch: pytest.Monke
 
 EXAMINE = """
 import sys, tempfile
-from shardkit.measure.doctor.run import script
-from shardkit.measure.doctor.run.examine import RunLimits, examine
+from shardkit.measure.doctor import script
+from shardkit.measure.doctor.examine import RunLimits, examine
 from shardkit.watching.schedule import Plan
 script.PATIENCE_TO_END_S = 0.3
 plan = Plan(steps=15)

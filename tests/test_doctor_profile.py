@@ -15,8 +15,8 @@ from conftest import children
 
 import shardkit
 from shardkit.errors import FormatError, StorageError
-from shardkit.measure.doctor.run import profile
-from shardkit.measure.doctor.run.profile import (
+from shardkit.measure.doctor import profile
+from shardkit.measure.doctor.profile import (
     Frame,
     Stack,
     hot_lines,

@@ -16,12 +16,15 @@ from pages import Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
 from shardkit.measure.doctor import report as sections
-from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
+from shardkit.measure.doctor.diagnose import diagnose
 from shardkit.measure.doctor.evidence import (
+    Applied,
     CodeLine,
+    Diagnosis,
     Epochs,
     Evidence,
     FilesRead,
+    Gain,
     Phase,
     RankEvidence,
     Rate,
@@ -30,7 +33,6 @@ from shardkit.measure.doctor.evidence import (
     WorkerTimes,
 )
 from shardkit.measure.doctor.report import MOST_RANKS, VERSION, as_page, lines, to_json, write_page
-from shardkit.measure.doctor.verdict.diagnose import diagnose
 
 EVIL = "<script>alert(1)</script>"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from doctor_evidence import RECORDED, recorded
 
+from shardkit.measure.doctor.diagnose import diagnose
 from shardkit.measure.doctor.report import lines
-from shardkit.measure.doctor.verdict.diagnose import diagnose
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "benchmarks"
 sys.path.append(str(SCRIPTS))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shardkit.measure.doctor.run import status_line
-from shardkit.measure.doctor.run.status_line import StatusLine
+from shardkit.measure.doctor import script
+from shardkit.measure.doctor.script import StatusLine
 
 
 def test_how_far_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, when a stage begins, and every ten seconds."""
     now, told = [100.0], []
-    monkeypatch.setattr(status_line.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(script.time, "monotonic", lambda: now[0])
     line = StatusLine(tmp_path, told.append, every_s=10)
 
     def after(seconds: float, stage: str = "") -> list[str]:

@@ -15,17 +15,18 @@ from doctor_evidence import GPU_TRACE, TEXTS, evidence, rank, rate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
+from shardkit.measure.doctor import pipeline, predict, thresholds
+from shardkit.measure.doctor.diagnose import CHEAPEST, diagnose
 from shardkit.measure.doctor.evidence import (
+    Cause,
     CodeLine,
+    Diagnosis,
     Epochs,
     Evidence,
     RankEvidence,
     Rates,
     TraceFacts,
 )
-from shardkit.measure.doctor.verdict import predict, thresholds
-from shardkit.measure.doctor.verdict.diagnose import CHEAPEST, diagnose
 
 BUSY: dict[str, Any] = {"cores": 2, "cores_busy": 2.0, "script_cores": 1.95}
 """A machine whose cores the script itself fills."""
@@ -524,7 +525,7 @@ def test_any_evidence_has_a_verdict(seen: Evidence) -> None:
     """It is complete, and promises of loading no more than free loading gives."""
     found = diagnose(seen)
     assert found.sentence and found.change
-    loops = [predict.loop_of(seen, each) for each in seen.ranks]
+    loops = [pipeline.loop_of(seen, each) for each in seen.ranks]
     if found.gain is None:
         return
     assert found.gain.factor >= 1 and found.gain.low <= found.gain.factor <= found.gain.high

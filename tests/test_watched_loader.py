@@ -14,7 +14,7 @@ from conftest import make_images
 
 import shardkit
 from shardkit import Loader
-from shardkit.measure.doctor.run import collect
+from shardkit.measure.doctor import collect
 from shardkit.watching import attach
 from shardkit.watching import loop as loop_module
 from shardkit.watching.loop import Watch

@@ -12,10 +12,12 @@ from pathlib import Path, PurePath
 from textwrap import wrap
 from typing import Any
 
-from shardkit.measure.doctor.diagnosis import Applied, Diagnosis, Gain
 from shardkit.measure.doctor.evidence import (
+    Applied,
     CodeLine,
+    Diagnosis,
     Evidence,
+    Gain,
     LoaderFacts,
     Phase,
     RankEvidence,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 
-from shardkit.measure.doctor.diagnosis import Arguments
-from shardkit.measure.doctor.evidence import CodeLine, Evidence, RankEvidence
-from shardkit.measure.doctor.verdict.thresholds import OPTIMIZER
+from shardkit.measure.doctor.evidence import Arguments, CodeLine, Evidence, RankEvidence
+from shardkit.measure.doctor.thresholds import OPTIMIZER
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
 

@@ -1,4 +1,4 @@
-"""Running a script under watch, until enough was seen of it."""
+"""Running a script under watch, until enough was seen of it; and once more with the change."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from shardkit.errors import ShardkitError
-from shardkit.measure.doctor.evidence import Evidence, RankEvidence, TraceFacts
+from shardkit.errors import DataError, ShardkitError
+from shardkit.measure.doctor import collect
+from shardkit.measure.doctor.evidence import Applied, Diagnosis, Evidence, RankEvidence, TraceFacts
 from shardkit.measure.doctor.monitor import Monitor
-from shardkit.measure.doctor.run import collect
-from shardkit.measure.doctor.run.profile import hot_lines, read_speedscope, take_profile
-from shardkit.measure.doctor.run.script import PATIENCE_TO_END_S, Script, command_of, running
-from shardkit.measure.doctor.run.status_line import SAME_S, StatusLine, Tell
+from shardkit.measure.doctor.profile import hot_lines, read_speedscope, take_profile
+from shardkit.measure.doctor.script import (
+    PATIENCE_TO_END_S,
+    SAME_S,
+    Script,
+    StatusLine,
+    Tell,
+    command_of,
+    running,
+)
 from shardkit.measure.doctor.trace import read_trace, trace_facts
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
@@ -307,3 +314,55 @@ def _is_terminals() -> bool:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
         return False
+
+
+# --- once more, with the change ------------------------------------------------------------
+
+
+SIGNALLED = 128
+"""Larger exit codes are a signal's: whoever sent it wants no further run either."""
+
+
+def apply(
+    evidence: Evidence,
+    diagnosis: Diagnosis,
+    plan: Plan,
+    limits: RunLimits,
+    out: IO[bytes] | None = None,
+) -> Applied | None:
+    """Run the script once more with the change of a diagnosis, as long and with nothing replayed or
+    read again; None where the change needs an edit.
+
+    Raises:
+        DataError: with the change the script did not get as far, or was interrupted.
+    """
+    change = diagnosis.apply
+    if change is None or not evidence.ranks:
+        return None
+    before = evidence.ranks[0]
+    changed = replace(
+        plan,
+        rounds=1,
+        replays=False,
+        rereads=False,
+        counts=False,
+        traces="no",
+        dataset=before.loader.dataset,
+        loader=change,
+    )
+    found = examine(evidence.command, changed, limits, out)
+    seen = found.evidence
+    if seen.failed or not seen.ranks or found.exit_code > SIGNALLED:
+        raise DataError(f"with the change the script failed or made no steps: {seen.ended}")
+    size = before.samples_per_step
+    return Applied(
+        "steps/s" if size is None else "samples/s",
+        (size or 1) * _rate(evidence.ranks),
+        (size or 1) * _rate(seen.ranks),
+        diagnosis.gain.factor if diagnosis.gain else None,
+    )
+
+
+def _rate(ranks: Sequence[RankEvidence]) -> float:
+    """Return steps a second of the run: its slowest rank's, since they keep step."""
+    return min(one.rates.own.steps_per_s for one in ranks)

@@ -1,5 +1,7 @@
 """From what on the doctor says something: every threshold of the verdict, each with its reason."""
 
+from __future__ import annotations
+
 LEAST_STEPS = 10
 """Steps that must have been timed: of fewer, one late batch moves the rate by 10 %."""
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from shardkit.measure.doctor.diagnosis import Diagnosis
-from shardkit.measure.doctor.evidence import RankEvidence
-from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict import thresholds as at
-from shardkit.measure.doctor.verdict.case import Case
+from shardkit.measure.doctor import advice, predict
+from shardkit.measure.doctor import thresholds as at
+from shardkit.measure.doctor.evidence import Diagnosis, RankEvidence
+from shardkit.measure.doctor.pipeline import PARTS, Case
 from shardkit.measure.figures import milliseconds as ms
 
 OWN_PARTS = ("checkpoint", "logging", "sync")
@@ -180,7 +179,7 @@ def straggler(found: list[Case]) -> Diagnosis | None:
 
 def straggler_change(rank: RankEvidence, is_late: bool) -> str:
     if is_late:
-        parts = {part: getattr(rank.worker, part) for part in predict.PARTS}
+        parts = {part: getattr(rank.worker, part) for part in PARTS}
         most = max(parts, key=lambda part: parts[part])
         where = f", above all {most}" if parts[most] > 0 else ""
         return (

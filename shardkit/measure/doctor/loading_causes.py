@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from shardkit.measure.doctor.diagnosis import Arguments, Diagnosis, Gain
-from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict import thresholds as at
-from shardkit.measure.doctor.verdict.case import Case
+from shardkit.measure.doctor import advice, predict
+from shardkit.measure.doctor import thresholds as at
+from shardkit.measure.doctor.evidence import Arguments, Diagnosis, Gain
+from shardkit.measure.doctor.pipeline import Case
 from shardkit.measure.figures import milliseconds as ms
 
 

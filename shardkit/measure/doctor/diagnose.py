@@ -11,13 +11,12 @@ import shlex
 import statistics
 from dataclasses import replace
 
-from shardkit.measure.doctor.diagnosis import Cause, Diagnosis
-from shardkit.measure.doctor.evidence import Evidence, RankEvidence, Rate
-from shardkit.measure.doctor.verdict import advice, predict
-from shardkit.measure.doctor.verdict import thresholds as at
-from shardkit.measure.doctor.verdict.case import Case, cases
-from shardkit.measure.doctor.verdict.loading_causes import loading
-from shardkit.measure.doctor.verdict.step_causes import step_causes, straggler
+from shardkit.measure.doctor import advice, predict
+from shardkit.measure.doctor import thresholds as at
+from shardkit.measure.doctor.evidence import Cause, Diagnosis, Evidence, RankEvidence, Rate
+from shardkit.measure.doctor.loading_causes import loading
+from shardkit.measure.doctor.pipeline import Case, cases, noise, used_by_others
+from shardkit.measure.doctor.step_causes import step_causes, straggler
 from shardkit.measure.figures import amount, milliseconds, percent
 
 CHEAPEST: tuple[Cause, ...] = (
@@ -70,7 +69,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
             " measured."
         )
     said = verdict(replace(evidence, ranks=tuple(ranks)))
-    system, others = evidence.system, predict.used_by_others(evidence.system)
+    system, others = evidence.system, used_by_others(evidence.system)
     shared = (
         f"This machine is shared: other processes use {others:.1f} of {system.cores} cores, and the"
         f" script got {system.script_cores:.1f}. "
@@ -211,4 +210,4 @@ def _breaks_order(faster: Rate, slower: Rate) -> bool:
 
 
 def _tolerance(one: Rate, other: Rate) -> float:
-    return max(at.CONTRADICTS, 2 * predict.noise(one, other))
+    return max(at.CONTRADICTS, 2 * noise(one, other))

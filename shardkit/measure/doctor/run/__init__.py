@@ -1,1 +1,0 @@
-"""Running a script under watch: its processes, what they wrote down, its profile, a second run."""
