@@ -28,9 +28,9 @@ from shardkit.arrays import Integers
 from shardkit.errors import DataError, UsageError
 from shardkit.measure.bench import benchmark as bench_module
 from shardkit.measure.bench import cases
+from shardkit.measure.bench.bench_report import Row
 from shardkit.measure.bench.cases import Loading, read_whole
 from shardkit.measure.bench.options import ROUNDS, BenchOptions
-from shardkit.measure.bench.report import Row
 from shardkit.measure.bench.same import align, check_same, find_difference
 from shardkit.measure.bench.target import FolderTarget, PackedTarget, name_apart
 from shardkit.system.disk_reads import counter

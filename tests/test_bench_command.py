@@ -11,7 +11,7 @@ import pytest
 from benches import bench, make_folder, quick, shorten  # noqa: F401
 from conftest import Run
 
-from shardkit.measure.bench.report import BatchTimes, Row, Seconds, in_words
+from shardkit.measure.bench.bench_report import BatchTimes, Row, Seconds, in_words
 from shardkit.measure.verdict import Interval
 
 # --- words and the command line -----------------------------------------------------------

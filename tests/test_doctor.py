@@ -22,9 +22,9 @@ from test_doctor_profile import speedscope
 from shardkit.measure.doctor import collect
 from shardkit.measure.doctor import examine as examine_module
 from shardkit.measure.doctor.diagnose import diagnose
+from shardkit.measure.doctor.doctor_report import lines
 from shardkit.measure.doctor.evidence import Arguments, Diagnosis, Gain, StepTimes
 from shardkit.measure.doctor.examine import Examined, Keep, RunLimits, apply, examine
-from shardkit.measure.doctor.report import lines
 from shardkit.watching.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("lean_torch")

@@ -15,8 +15,16 @@ from doctor_evidence import GPU_TRACE, evidence, rank, recorded
 from pages import Page, assert_nothing_is_loaded, look
 
 from shardkit.errors import StorageError
-from shardkit.measure.doctor import report as sections
+from shardkit.measure.doctor import doctor_report as sections
 from shardkit.measure.doctor.diagnose import diagnose
+from shardkit.measure.doctor.doctor_report import (
+    MOST_RANKS,
+    VERSION,
+    as_page,
+    lines,
+    to_json,
+    write_page,
+)
 from shardkit.measure.doctor.evidence import (
     Applied,
     CodeLine,
@@ -32,7 +40,6 @@ from shardkit.measure.doctor.evidence import (
     StepTimes,
     WorkerTimes,
 )
-from shardkit.measure.doctor.report import MOST_RANKS, VERSION, as_page, lines, to_json, write_page
 
 EVIL = "<script>alert(1)</script>"
 

@@ -15,7 +15,7 @@ import pytest
 from doctor_evidence import RECORDED, recorded
 
 from shardkit.measure.doctor.diagnose import diagnose
-from shardkit.measure.doctor.report import lines
+from shardkit.measure.doctor.doctor_report import lines
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "benchmarks"
 sys.path.append(str(SCRIPTS))

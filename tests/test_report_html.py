@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import Page, assert_nothing_is_loaded, look
 
-from shardkit.measure.bench.options import BenchOptions
-from shardkit.measure.bench.report import (
+from shardkit.measure.bench.bench_report import (
     VERSION,
     BatchTimes,
     Limit,
@@ -25,6 +24,7 @@ from shardkit.measure.bench.report import (
     in_words,
     write_page,
 )
+from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.figures import amount, shortened
 from shardkit.measure.machine import machine
 from shardkit.measure.page import BLOCK, showable

@@ -27,8 +27,8 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading.settings import Settings
 from shardkit.measure.timing import Work
-from shardkit.measure.tune import tuner, workload
 from shardkit.measure.tune import tuning as module
+from shardkit.measure.tune import workload
 from shardkit.measure.tune.tuning import Tuning, tune, unsure
 from shardkit.measure.tune.workload import (
     Epoch,
@@ -71,7 +71,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trials on two cores, and a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    monkeypatch.setattr(tuner, "SHORTEST_TRIAL_S", 0.01)
+    monkeypatch.setattr(module, "SHORTEST_TRIAL_S", 0.01)
     monkeypatch.setattr(module, "WILD", 1e9)  # tests run on busy machines
     monkeypatch.setattr(module, "ENOUGH_ROUNDS", 0)
     set_machine(monkeypatch, FOUND)
@@ -154,7 +154,7 @@ def test_a_choice_that_is_slower_next_to_the_current_settings_is_none(
 ) -> None:
     """As where the machine was busy with others in the race."""
     simulate(side_by_side)
-    monkeypatch.setattr(tuner.Tuner, "gain", lambda self, best, current: spread([0.8] * 6))
+    monkeypatch.setattr(module.Tuner, "gain", lambda self, best, current: spread([0.8] * 6))
     found = tuned(Numbers())
     assert found.settings == found.current == Settings(1) and found.gain is None
     assert found.notes[0].startswith("the current settings stay: 3 threads, prefetch 2 won, but")
@@ -302,7 +302,7 @@ def test_nothing_runs(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> No
         return {}
 
     simulate(side_by_side)
-    monkeypatch.setattr(tuner.Tuner, "_time", dying)
+    monkeypatch.setattr(module.Tuner, "_time", dying)
     with pytest.raises(StorageError, match="nothing could be timed: no such disk"):
         tuned(Numbers())
 

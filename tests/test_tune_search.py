@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.loading.settings import Settings
-from shardkit.measure.tune.search import Race, choose, scores
-from shardkit.measure.tune.space import each_kind
+from shardkit.measure.tune.race import Race, choose, each_kind, scores
 
 Rate = Callable[[Settings], float]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
-from shardkit.measure.tune.space import (
+from shardkit.measure.tune.race import (
     MEMORY_SHARE,
     Footprint,
     between,

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shardkit.watching.counting import Counter
 from shardkit.watching.records import Records, read_records
+from shardkit.watching.tools import Counter
 
 
 def test_operations_of_a_step_and_their_dtype(tmp_path: Path) -> None:

@@ -29,8 +29,7 @@ from shardkit.batches.source import Source, check_source
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.timing import Case, Work, interleave
-from shardkit.measure.tune.search import scores
-from shardkit.measure.tune.space import PREFETCHES, worker_counts
+from shardkit.measure.tune.race import PREFETCHES, scores, worker_counts
 from shardkit.measure.tune.tuning import tune
 from shardkit.measure.tune.workload import Workload
 from shardkit.reading.dataset import Dataset

@@ -16,7 +16,7 @@ from shardkit.measure.figures import table
 from shardkit.system.durable_files import write_output
 
 if TYPE_CHECKING:
-    from shardkit.measure.bench.report import Report
+    from shardkit.measure.bench.bench_report import Report
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
@@ -75,8 +75,8 @@ def bench(
     URL comes from the cache, or with --cold from where it lies: the cache forgets it. All run in
     turn, round after round, so that a noisy machine is noisy for all.
     """
+    from shardkit.measure.bench.bench_report import write_page
     from shardkit.measure.bench.benchmark import bench as measure
-    from shardkit.measure.bench.report import write_page
 
     for path in (json_file, html_file):
         if path and path != "-":
@@ -97,7 +97,7 @@ def bench(
 
 def echo_report(report: Report) -> None:
     """Print a table with one line a target and number of workers, and what it says."""
-    from shardkit.measure.bench.report import cache_states, in_words, rates
+    from shardkit.measure.bench.bench_report import cache_states, in_words, rates
 
     options = report.options
     click.echo(

@@ -107,8 +107,8 @@ def _tell(line: str) -> None:
 
 def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.diagnose import diagnose
+    from shardkit.measure.doctor.doctor_report import lines, to_json, write_page
     from shardkit.measure.doctor.examine import SIGNALLED, Keep, RunLimits, apply, examine
-    from shardkit.measure.doctor.report import lines, to_json, write_page
     from shardkit.measure.doctor.script import REWRITTEN_S, SAME_S
     from shardkit.watching.schedule import Plan
 

@@ -14,12 +14,10 @@ from types import FrameType
 from typing import Any
 
 from shardkit.watching.clock import Clock, Spent
-from shardkit.watching.counting import Counter
-from shardkit.watching.quiet import wait_until_quiet
 from shardkit.watching.records import Records
-from shardkit.watching.replaying import Replay, Rereading, shapes
+from shardkit.watching.replaying import Replay, Rereading, shapes, wait_until_quiet
 from shardkit.watching.schedule import OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
-from shardkit.watching.tracing import Tracer
+from shardkit.watching.tools import Counter, Tracer
 
 TRAINS_AFTER = 30
 """Steps without a backward pass after which a loop counts as the one to look at, all the same:

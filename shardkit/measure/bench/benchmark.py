@@ -11,10 +11,10 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
+from shardkit.measure.bench.bench_report import Report
 from shardkit.measure.bench.cases import Loading, limits
 from shardkit.measure.bench.evaluate import Measured, make_report
 from shardkit.measure.bench.options import BenchOptions, refuse_without_pictures
-from shardkit.measure.bench.report import Report
 from shardkit.measure.bench.same import align, check_same
 from shardkit.measure.bench.target import (
     FolderTarget,

@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.measure.bench.cases import Loading, limits_of
-from shardkit.measure.bench.options import BenchOptions
-from shardkit.measure.bench.report import (
+from shardkit.measure.bench.bench_report import (
     VERSION,
     BatchTimes,
     Limit,
@@ -22,6 +20,8 @@ from shardkit.measure.bench.report import (
     Seconds,
     reference,
 )
+from shardkit.measure.bench.cases import Loading, limits_of
+from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import Samples
 from shardkit.measure.bench.target import Target
 from shardkit.measure.machine import commit, machine

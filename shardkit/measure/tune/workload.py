@@ -1,8 +1,9 @@
-"""A loader but for its settings, and its rate with some settings."""
+"""What ``tune`` does with a dataset, as a loader but for its settings, and its rate with some."""
 
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -10,13 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from shardkit import images
 from shardkit.batches.collate import Batch
-from shardkit.batches.source import Source
+from shardkit.batches.source import Source, check_source
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
+from shardkit.measure.bench.options import Read, refuse_without_pictures
 from shardkit.measure.timing import Work
-from shardkit.measure.tune.space import Footprint
+from shardkit.measure.tune.race import Footprint
+from shardkit.readers import open as open_dataset
+from shardkit.samples.encoding import TOKENS
 from shardkit.system.page_cache import Cache, cache_state, evict
+from shardkit.system.paths import show_path
 
 
 @dataclass(frozen=True)
@@ -164,3 +171,58 @@ def _sizes(value: Any) -> Iterator[tuple[int, bool]]:
             yield from _sizes(each)
     else:
         yield len(value) if isinstance(value, bytes | str) else 64, False
+
+
+# --- what --read asks for ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Work to tune for.
+
+    Attributes:
+        options: of a Loader. line: of Python, that opens the source as ``ds``. given: the options
+            as Python.
+    """
+
+    source: Source
+    options: dict[str, Any]
+    line: str
+    given: str = ""
+
+
+def reading(
+    path: str | Path,
+    read: Read | None,
+    split: str | None = None,
+    size: int = 224,
+    seq_len: int = 2048,
+) -> Reading:
+    """Open a dataset. None: tokens as sequences, pictures as crops for training, else as it is.
+
+    Raises:
+        UsageError: there is nothing to read in that way. Else as :func:`shardkit.open`.
+    """
+    of_split = "" if split is None else f", {json.dumps(split)}"
+    if read != "tokens":
+        dataset = open_dataset(path, split)
+        read = read or usual(dataset.fields)
+    quoted = json.dumps(str(path))
+    if read == "tokens":
+        from shardkit.sequences.dataset import TokenDataset
+
+        line = f"ds = shardkit.TokenDataset({quoted}{of_split}, seq_len={seq_len})"
+        return Reading(check_source(TokenDataset(path, split, seq_len=seq_len)), {}, line)
+    refuse_without_pictures(read, show_path(path), dataset.fields)
+    line = f"ds = shardkit.open({quoted}{of_split})"
+    if read == "raw":
+        return Reading(dataset, {}, line)
+    given = f"transform=shardkit.images.train({size}), "
+    return Reading(dataset, {"transform": images.train(size)}, line, given)
+
+
+def usual(fields: list[str]) -> Read:
+    """Return what such a dataset is most often read for."""
+    if TOKENS in fields:
+        return "tokens"
+    return "raw" if IMAGE_FIELDS.isdisjoint(fields) else "train"

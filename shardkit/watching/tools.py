@@ -1,7 +1,8 @@
-"""The operations of one step: how many torch was asked for, and in which dtype."""
+"""What is done in some steps that do not count: operations are counted, or a trace is taken."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter as Counts
 from typing import Any
 
@@ -51,3 +52,48 @@ class Counter:
         dtype = max(self._dtypes, key=self._dtypes.__getitem__, default="")
         flags = sorted(self._flags)
         self._records.write("counted", ops=self._num, dtype=dtype, flags=flags)
+
+
+PROFILER = "profiler"
+"""The flag of a process that has a profiler."""
+
+
+class Tracer:
+    """Writes ``FOLDER/PID.trace.json.gz``, for Perfetto, TensorBoard and the doctor.
+
+    Args:
+        flags: what the process was seen to use: a script that has a profiler of its own gets no
+            other, as there can be but one in a process.
+    """
+
+    def __init__(self, folder: str, flags: set[str]) -> None:
+        self._path = os.path.join(folder, f"{os.getpid()}.trace.json.gz")
+        self._flags = flags
+        self._profile: Any = None
+
+    def start(self) -> bool:
+        """False where it must not."""
+        import torch.profiler
+
+        if PROFILER in self._flags:
+            return False
+        try:
+            profile = torch.profiler.profile(with_stack=True)
+            profile.start()
+        except RuntimeError:
+            return False
+        finally:
+            self._flags.discard(PROFILER)
+        self._profile = profile
+        return True
+
+    def step(self) -> None:
+        """A step begins."""
+        self._profile.step()
+
+    def stop(self) -> None:
+        """Write it."""
+        self._profile.stop()
+        begun = self._path.replace(".trace.", ".begun-trace.")
+        self._profile.export_chrome_trace(begun)
+        os.replace(begun, self._path)
