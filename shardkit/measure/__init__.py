@@ -1,4 +1,4 @@
-"""Packing and reading seen from above: fair timing, benches, tuning, the limits of the machine.
+"""Packing and reading seen from above: fair timing, benches, tuning, the doctor.
 
 Nothing below imports it.
 """

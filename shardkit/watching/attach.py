@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from shardkit.watching.fetching import Fetching
-from shardkit.watching.loop import Watch, is_users
+from shardkit.watching.loop import Watch
 from shardkit.watching.records import Records
 from shardkit.watching.schedule import Plan
 
@@ -48,7 +45,6 @@ def attach() -> Watch | None:
     finder = Finder(patches(_watch, Fetching(_watch)), _watch.records)
     sys.meta_path.insert(0, finder)
     finder.patch_imported()
-    sys.excepthook = functools.partial(_note_error, _watch, sys.excepthook)
     _watch.records.write("process", ppid=os.getppid(), python=sys.version.split()[0], argv=_argv())
     return _watch
 
@@ -60,28 +56,6 @@ def _let_profilers_in() -> None:
 
     ptracer, anybody = 0x59616D61, ctypes.c_ulong(-1)
     ctypes.CDLL(None).prctl(ptracer, anybody, 0, 0, 0)
-
-
-def _note_error(
-    watch: Watch,
-    usual: Callable[..., None],
-    kind: type[BaseException],
-    error: BaseException,
-    trace: TracebackType | None,
-) -> None:
-    """What ends the process, which is then told as usual."""
-    with suppress(Exception):  # as of an error that cannot say what it is
-        own = [(file, line) for file, line in _places(trace) if is_users(file)]
-        file, line = own[-1] if own else ("", 0)
-        what = f"{kind.__name__}: {error}".splitlines()[0][:300]
-        watch.records.write("error", what=what, file=file, line=line, t=time.perf_counter())
-    usual(kind, error, trace)
-
-
-def _places(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
 
 
 def _argv() -> list[str]:

@@ -14,9 +14,6 @@ from shardkit.watching.attach import attach
 
 T = TypeVar("T")
 
-EVERY_S = 1.0
-"""Between two lines of status."""
-
 SHORT = 0.05
 """From this share of waiting on the loop is called short of data: less is within the noise of most
 machines."""
@@ -50,8 +47,8 @@ class Waits:
 
 
 class watch(Generic[T]):  # noqa: N801 - used as a function
-    """Pass a loader's batches on, and say how long the loop waits for them: on one line of a
-    terminal while it runs, and in a summary when it ends. Also tells ``shardkit doctor`` of loaders
+    """Pass a loader's batches on, and print how long the loop waited for them when it ends. Also
+    tells ``shardkit doctor`` of loaders
     that it does not know, if the script runs under it.
 
     Args:
@@ -65,9 +62,7 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
         self.loader = loader
         self.waits = Waits()
         self._out = sys.stderr if out is None else out
-        self._is_terminal = not self._out.closed and self._out.isatty()
         self._is_silent = os.environ.get("RANK", "0") != "0"
-        self._told = 0.0
         caller = sys._getframe(1)
         self._line = caller.f_code.co_filename, caller.f_lineno
 
@@ -103,7 +98,6 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
                     waits.wait_s += handed - asked
                 waits.busy_s += done - handed
                 waits.steps += 1
-                self._tell(done)
         finally:
             self._sum_up()
 
@@ -141,19 +135,12 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
         finally:
             loop.end()
 
-    def _tell(self, now: float) -> None:
-        if self._is_silent or not self._is_terminal or now - self._told < EVERY_S:
-            return
-        self._told = now
-        self._write(f"\r\033[K{self.waits}")
-
     def _sum_up(self) -> None:
         if self._is_silent or not self.waits.steps:
             return
-        start = "\r\033[K" if self._is_terminal else ""
         short = self.waits.share > SHORT
         more = "; `shardkit doctor -- python ...` says why" if short else ""
-        self._write(f"{start}shardkit: {self.waits}{more}\n")
+        self._write(f"shardkit: {self.waits}{more}\n")
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # a closed stream must not end a training run

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 
-from shardkit.measure.doctor.evidence import Arguments, CodeLine, Evidence, RankEvidence
+from shardkit.measure.doctor.evidence import Arguments, CodeLine, RankEvidence
 from shardkit.measure.doctor.thresholds import OPTIMIZER
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
-
-MEMORY_SHARE = 0.5
-"""Files are read into memory only if they take at most so much of what is available."""
 
 FETCH = (
     "fetch the samples once, before training, into files, and pack these:"
@@ -62,31 +59,26 @@ def batch_size(rank: RankEvidence) -> str:
     return str(rank.loader.batch_size or rank.samples_per_step or "BATCH_SIZE")
 
 
-def pack_files(rank: RankEvidence) -> str:
-    """Return the line that packs the files of this script, and the loader that reads the result."""
+def faster_reading(rank: RankEvidence) -> str:
+    """Return what to do with files that are read too slowly."""
+    if is_ours(rank):
+        return (
+            f"`shardkit stage {folder(rank)} /dev/shm/data`, or to a local disk, and open the copy:"
+            " the files are packed, and their disk is too slow"
+        )
+    if rank.files is not None and rank.files.held_bytes is not None:
+        return (
+            f"copy {folder(rank)} to a local disk or to /dev/shm, or read its samples in the order"
+            " in which they lie there"
+        )
+    start = "pack the files, so that reading is one long read"
     if reads_pictures(rank):
-        return pack_pictures(rank)
+        return f"{start}: {pack_pictures(rank)}"
     kind = "npy" if ending(rank) in {"npy", "npz", "pt"} else "lmdb"
     return (
-        f"`shardkit pack {folder(rank)} --to {kind}`, then"
+        f"{start}: `shardkit pack {folder(rank)} --to {kind}`, then"
         f' shardkit.Loader(shardkit.open("{packed(rank, kind)}"), {batch_size(rank)},'
         ' shuffle="full", workers="auto")'
-    )
-
-
-def faster_files(rank: RankEvidence) -> str:
-    """Return what to do with a few files that hold all samples."""
-    return (
-        f"copy {folder(rank)} to a local disk or to /dev/shm, or read its samples in the order in"
-        " which they lie there"
-    )
-
-
-def fast_storage(rank: RankEvidence) -> str:
-    """Return what to do with files of ours."""
-    return (
-        f"`shardkit stage {folder(rank)} /dev/shm/data`, or to a local disk, and open the copy:"
-        " the files are packed, and their disk is too slow"
     )
 
 
@@ -118,17 +110,6 @@ def smaller_pictures(rank: RankEvidence) -> str:
         " each picture to decode; `--restarts` instead loses nothing, and crops of JPEGs decode"
         " faster; `shardkit pack --estimate` says what that costs and gains"
     )
-
-
-def fits_memory(evidence: Evidence, rank: RankEvidence) -> bool:
-    """Return True if all files of an epoch can stay in memory, as far as is known."""
-    if rank.files is None or not rank.files.folder:
-        return False
-    batches = (rank.loader.num_batches or 0) * max(1, rank.world_size)
-    size: float = batches * rank.files.per_batch * rank.files.mean_bytes
-    if rank.files.held_bytes is not None:
-        size = rank.files.held_bytes
-    return size <= MEMORY_SHARE * evidence.system.memory_available
 
 
 # --- loaders ------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def examine(
         command=tuple(command),
         folder=os.getcwd(),
         seconds=seconds,
-        ended=_ended(code, over, told) + ("" if over else _error(found)),
+        ended=_ended(code, over, told),
         python=_first(found, "process", "python"),
         torch=_first(found, "loop", "torch"),
         ranks=seen,
@@ -203,18 +203,6 @@ def _ended(code: int | None, over: str, told: list[int]) -> str:
     if over or code is None:
         return f"stopped by the doctor, {over or ENOUGH}"
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-
-
-def _error(found: Sequence[collect.Process]) -> str:
-    """Return the first error that ended a process, to go on in a sentence; one that trains, if one
-    did: who started them tells of it in words of its own."""
-    trainers = [one for one in found if one.of("loop")]
-    errors = [event for one in trainers or found for event in one.of("error")]
-    if not errors:
-        return ""
-    first = min(errors, key=lambda event: float(event["t"]))
-    place = f" at {first['file']}:{first['line']}" if first["file"] else ""
-    return f" ({first['what']}{place})"
 
 
 class Waiting:

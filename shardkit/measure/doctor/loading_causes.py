@@ -128,7 +128,7 @@ def slow_files(case: Case) -> Diagnosis:
         "storage",
         f"Batches come too late, and reading files takes {share:.0%} of making one with"
         f" {case.workers}.",
-        storage_change(case, measured is not None),
+        f"{advice.upper(advice.faster_reading(rank))}.",
         measured or gain,
         removal=max(gain, measured or gain, key=lambda one: one.factor),
     )
@@ -141,20 +141,6 @@ def measured_in_memory(case: Case) -> Gain | None:
         return None
     gain = predict.in_memory(case.loop, case.rank.rates.warm)
     return gain if saves_most(case, gain) else None
-
-
-def storage_change(case: Case, helps_in_memory: bool) -> str:
-    rank, is_ours = case.rank, advice.is_ours(case.rank)
-    is_warm = helps_in_memory or rank.rates.warm is None
-    warm = "Read the files into memory once, before training, or "
-    fits = is_warm and advice.fits_memory(case.evidence, rank)
-    if rank.files is not None and rank.files.held_bytes is not None and not is_ours:
-        change = advice.faster_files(rank)
-        return f"{warm}{change}." if fits else f"{advice.upper(change)}."
-    change = advice.fast_storage(rank) if is_ours else advice.pack_files(rank)
-    if fits:
-        return f"{warm}pack them: {change}."
-    return f"Pack the files, so that reading is one long read: {change}."
 
 
 def too_few_workers(case: Case) -> Diagnosis | None:
