@@ -44,8 +44,6 @@ SYSTEM = SystemEvidence(
     cores_busy=2.2,
     script_cores=2.1,
     throttled=0.0,
-    memory_available=8 * 10**9,
-    shm_free=4 * 10**9,
 )
 
 PICTURES = FilesRead("/data/imagenet/train", {".jpg": 6400}, 64.0, 107_000.0, "ext4")

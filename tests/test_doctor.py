@@ -24,7 +24,7 @@ from shardkit.measure.doctor import examine as examine_module
 from shardkit.measure.doctor.diagnose import diagnose
 from shardkit.measure.doctor.doctor_report import lines
 from shardkit.measure.doctor.evidence import Arguments, Diagnosis, Gain, StepTimes
-from shardkit.measure.doctor.examine import Examined, Keep, RunLimits, apply, examine
+from shardkit.measure.doctor.examine import Examined, RunOptions, apply, examine
 from shardkit.watching.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("lean_torch")
@@ -100,7 +100,7 @@ QUICK = Plan(steps=10, rounds=2, rereads=False)
 
 def watch(command: list[Any], tmp_path: Path, plan: Plan = QUICK, to_end: bool = True) -> Examined:
     with open(tmp_path / "out", "wb") as out:
-        return examine([str(word) for word in command], plan, RunLimits(to_end=to_end), out)
+        return examine([str(word) for word in command], plan, RunOptions(to_end=to_end), out)
 
 
 # --- attaching ----------------------------------------------------------------------------
@@ -288,10 +288,10 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
     change: Arguments = {"num_workers": 2, "persistent_workers": True}
     said = Diagnosis("too few workers", "", "", Gain(2.0, 1.8, 2.2, ""), change)
     with open(tmp_path / "again", "wb") as out:
-        done = apply(before, said, QUICK, RunLimits(), out)
+        done = apply(before, said, QUICK, RunOptions(), out)
     assert done is not None and done.what == "samples/s" and done.predicted == 2.0
     assert done.before == 4 * before.ranks[0].rates.own.steps_per_s and done.after > 0
-    assert apply(before, replace(said, apply=None), QUICK, RunLimits()) is None
+    assert apply(before, replace(said, apply=None), QUICK, RunOptions()) is None
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_script_without_a_loop_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(examine_module, "take_profile", taken)
     command = [sys.executable, str(write(tmp_path / "train.py", "import time; time.sleep(60)"))]
     with open(tmp_path / "out", "wb") as out:
-        found = examine(command, QUICK, RunLimits(seconds=0.3), out, Keep())
+        found = examine(command, QUICK, RunOptions(seconds=0.3, profiles=True), out)
     seen, said = found.evidence, diagnose(found.evidence)
     assert seen.seconds < 50 and seen.cut_s == 0.3 and not seen.failed and seen.ranks == ()
     assert seen.ended.startswith("stopped by the doctor, since --seconds was over")

@@ -16,7 +16,7 @@ from conftest import write
 
 from shardkit.measure.doctor import keeper
 from shardkit.measure.doctor import script as script_module
-from shardkit.measure.doctor.examine import RunLimits, examine
+from shardkit.measure.doctor.examine import RunOptions, examine
 from shardkit.watching.schedule import Plan
 
 PLAN = Plan(steps=15)
@@ -42,7 +42,7 @@ def test_nothing_of_it_is_left_running(tmp_path: Path, monkeypatch: pytest.Monke
     pids = tmp_path / "pids"
     path = write(tmp_path / "train.py", STUBBORN.format(pids=str(pids), over="over"))
     with tempfile.TemporaryFile() as out:
-        ended = examine([str(path)], PLAN, RunLimits(seconds=5), out).evidence.ended
+        ended = examine([str(path)], PLAN, RunOptions(seconds=5), out).evidence.ended
     assert "stopped by the doctor" in ended
     (run,) = pids.read_text().splitlines()
     assert not left_of(run)
@@ -51,12 +51,12 @@ def test_nothing_of_it_is_left_running(tmp_path: Path, monkeypatch: pytest.Monke
 EXAMINE = """
 import sys, tempfile
 from shardkit.measure.doctor import script
-from shardkit.measure.doctor.examine import RunLimits, examine
+from shardkit.measure.doctor.examine import RunOptions, examine
 from shardkit.watching.schedule import Plan
 script.PATIENCE_TO_END_S = 0.3
 plan = Plan(steps=15)
 with tempfile.TemporaryFile() as out:
-    examine(sys.argv[1:], plan, RunLimits(seconds=30), out)
+    examine(sys.argv[1:], plan, RunOptions(seconds=30), out)
 """
 
 

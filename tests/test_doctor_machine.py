@@ -136,7 +136,7 @@ def test_a_process_that_burns_a_core(code: str) -> None:
         finally:
             process.kill()
     assert 0.25 <= found.script_cores * found.seconds < 2, "cut down to whole ticks"
-    assert found.memory_available > 0 and found.cores >= 1
+    assert found.cores >= 1
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:

@@ -84,8 +84,6 @@ loop
 machine, in 25.6 s
   cores:     2, of which 2.00 were busy; the script used 0.370
   CPU quota: it never stopped the script
-  memory:    20.9 GB were free at the least
-  /dev/shm:  24.4 GB free at the least
 
 costly lines of code
   slow_disk.py:27  SlowFile.readinto           78 % of the workers' time on a core
@@ -158,11 +156,10 @@ def test_of_many_ranks_some_are_named_and_the_slow_one_is_among_them() -> None:
 
 
 def test_nothing_was_seen() -> None:
-    nothing = evidence(throttled=None, shm_free=None)
-    assert lines(nothing, diagnose(nothing))[-5:] == [
+    nothing = evidence(throttled=None)
+    assert lines(nothing, diagnose(nothing))[-4:] == [
         "machine, in 60.0 s",
-        "  cores:  4, of which 2.20 were busy; the script used 2.10",
-        "  memory: 8.0 GB were free at the least",
+        "  cores: 4, of which 2.20 were busy; the script used 2.10",
         "",
         "run: watched for 60.0 s; Python 3.12.3, torch 2.13.0",
     ]

@@ -401,11 +401,6 @@ def test_a_computing_gpu_is_told_what_it_does_not_use_yet() -> None:
     assert diagnose(SICK[NOTHING]).change == "Leave it as it is.", "nothing of CUDA on a CPU"
 
 
-def test_data_parallel_is_the_change_of_a_loop_that_computes() -> None:
-    flags = frozenset(["cuda", "data_parallel"])
-    assert "DistributedDataParallel" in diagnose(evidence(rank(0.1, 0.1, flags=flags))).change
-
-
 # --- what to do -----------------------------------------------------------------------------
 
 
@@ -511,7 +506,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         return st.dictionaries(anything(arguments[0]), anything(arguments[1]), max_size=2)
     if origin is frozenset:
-        return st.frozensets(st.sampled_from(["amp", "cuda", "data_parallel"]))
+        return st.frozensets(st.sampled_from(["amp", "cuda"]))
     if arguments[-1] is Ellipsis:
         return st.lists(anything(arguments[0]), max_size=3).map(tuple)
     return st.tuples(*map(anything, arguments))

@@ -435,7 +435,7 @@ def test_the_command_in_json(run: Run, simulate: Simulate, folder: Path, tmp_pat
     found = json.loads(got.out)
     assert set(found["settings"]) == {"workers", "worker_type", "prefetch", "why"}
     assert found["saved"] is None and not (tmp_path / "cache").exists()
-    assert found["gain"] == {"median": 3.0, "low": 3.0, "high": 3.0}
+    assert found["gain"] == {"median": 3.0, "low": 3.0, "high": 3.0, "is_sure": True}
     assert found["trials"][0]["samples_per_s"] > 0
 
 

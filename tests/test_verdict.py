@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.measure.bench.options import ROUNDS
-from shardkit.measure.verdict import EQUAL, LEAST, Spread, num_cut, spread, verdict
+from shardkit.measure.verdict import EQUAL, LEAST, Interval, num_cut, spread, verdict
 
 ratios = st.lists(st.floats(0.01, 100), min_size=1, max_size=40)
 RUNS = 2000
@@ -66,17 +66,17 @@ def test_what_won_every_round_is_never_slower(values: list[float]) -> None:
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        (Spread(1.3, 1.2, 1.4), "faster"),
-        (Spread(0.77, 0.7, 0.8), "slower"),
-        (Spread(1.3, 1.2, 1.4, is_sure=False), "unclear"),
-        (Spread(1.3, 0.99, 1.4), "unclear"),
-        (Spread(1.04, 1.02, 1.06), "no difference"),
-        (Spread(1.0, 1 / EQUAL, EQUAL), "no difference"),
-        (Spread(1.0, 0.8, 1.2), "unclear"),
-        (Spread(1.0, 1.0, 1.0), "no difference"),
+        (Interval(1.3, 1.2, 1.4), "faster"),
+        (Interval(0.77, 0.7, 0.8), "slower"),
+        (Interval(1.3, 1.2, 1.4, is_sure=False), "unclear"),
+        (Interval(1.3, 0.99, 1.4), "unclear"),
+        (Interval(1.04, 1.02, 1.06), "no difference"),
+        (Interval(1.0, 1 / EQUAL, EQUAL), "no difference"),
+        (Interval(1.0, 0.8, 1.2), "unclear"),
+        (Interval(1.0, 1.0, 1.0), "no difference"),
     ],
 )
-def test_words(found: Spread, word: str) -> None:
+def test_words(found: Interval, word: str) -> None:
     assert verdict(found) == word
 
 

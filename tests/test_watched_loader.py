@@ -123,7 +123,6 @@ def test_loaders_of_the_same_work_count_as_one(
     process = found(tmp_path)
     assert [one["batch_size"] for one in process.of("loop")] == [120, 4]
     assert len(collect.main_steps(process)) == 60
-    assert process.of("loop")[0]["work"]["batch_size"] == 120
 
 
 def test_another_loader_is_left_alone(tmp_path: Path, watched: Callable[..., Watch]) -> None:
@@ -169,7 +168,7 @@ def test_times_are_written_down(tmp_path: Path, watched: Callable[..., Watch]) -
     for _ in Loader(Slow(), 4, workers=0):
         time.sleep(0.01)
     (rank,) = collect.ranks([found(tmp_path)], "here")
-    assert rank.loader.kind == "shardkit.Loader" and rank.loader.settings == "no worker"
+    assert rank.loader.kind == "shardkit.Loader"
     assert rank.step.wait >= 0.02 and rank.step.other >= 0.01
     assert rank.worker.total >= 0.02 and rank.step.blocked > 0
     assert rank.samples_per_step == 4

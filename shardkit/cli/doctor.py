@@ -108,7 +108,7 @@ def _tell(line: str) -> None:
 def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.diagnose import diagnose
     from shardkit.measure.doctor.doctor_report import lines, to_json, write_page
-    from shardkit.measure.doctor.examine import SIGNALLED, Keep, RunLimits, apply, examine
+    from shardkit.measure.doctor.examine import SIGNALLED, RunOptions, apply, examine
     from shardkit.measure.doctor.script import REWRITTEN_S, SAME_S
     from shardkit.watching.schedule import Plan
 
@@ -134,19 +134,23 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         profiles=True,
     )
     every_s = REWRITTEN_S if sys.stderr.isatty() else SAME_S
-    limits = RunLimits(options["to_end"], options["seconds"], _tell, every_s)
-    keep = Keep(
+    run = RunOptions(
+        options["to_end"],
+        options["seconds"],
+        _tell,
+        every_s,
         trace=files["trace"] and Path(files["trace"]),
+        profiles=True,
         profile=files["profile"] and Path(files["profile"]),
     )
-    found = examine(command, plan, limits, keep=keep)
+    found = examine(command, plan, run)
     diagnosis = diagnose(found.evidence)
     applied = None
     if options["applies"] and (found.evidence.failed or found.exit_code > SIGNALLED):
         click.echo("\nnothing was applied: the script failed or was interrupted", err=True)
     elif options["applies"]:
         try:
-            applied = apply(found.evidence, diagnosis, plan, limits)
+            applied = apply(found.evidence, diagnosis, plan, run)
             why = "the change needs an edit, or there is none"
         except DataError as error:  # what the first run said is still true
             why = str(error)

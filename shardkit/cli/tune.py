@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -130,7 +129,8 @@ def _echo_choice(dataset: str, found: Tuning, what: Reading, shuffle: str | None
         f" ({milliseconds(found.batch_size / found.samples_per_s)} a batch)"
     )
     if found.gain is not None:
-        median, low, high = map(times, astuple(found.gain))
+        gain = found.gain
+        median, low, high = map(times, (gain.median, gain.low, gain.high))
         click.echo(f"  {median} times as fast ({low}-{high}) as before, with {found.current}")
     order = "" if shuffle is None else f'shuffle="{shuffle}", '
     click.echo(

@@ -14,7 +14,6 @@ from shardkit import images
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made
-from shardkit.loading import tuned
 from shardkit.loading.observer import Observer, Times
 from shardkit.loading.settings import Settings
 from shardkit.order.batches import BatchPlan
@@ -128,6 +127,4 @@ def _facts(maker: BatchMaker, settings: Settings) -> dict[str, Any]:
         "num_workers": settings.workers,
         "worker_type": settings.worker_type if settings.workers else "none",
         "prefetch_factor": settings.prefetch if settings.workers else None,
-        "settings": str(settings),
-        "work": tuned.work(maker),
     }

@@ -29,33 +29,22 @@ EQUAL = 1.10
 
 @dataclass(frozen=True)
 class Interval:
-    """A median, and the interval that it lies in with at least :data:`CONFIDENCE`."""
+    """A median, and the interval that it lies in with at least :data:`CONFIDENCE`. Fewer than 6
+    values have none: then it goes from the least to the largest, and ``is_sure`` is False."""
 
     median: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Spread(Interval):
-    """An interval, and whether there is one: fewer than 6 values have none. Then it goes from the
-    least to the largest, and ``is_sure`` is False."""
-
     is_sure: bool = True
 
-    @property
-    def interval(self) -> Interval:
-        """The same without saying how sure it is."""
-        return Interval(self.median, self.low, self.high)
 
-
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> Interval:
     """The median of some values, and its interval. Raises UsageError for no values."""
     if not values:
         raise UsageError("there is no median of no values: give at least one")
     ordered = sorted(values)
     cut = num_cut(len(ordered))
-    return Spread(
+    return Interval(
         statistics.median(ordered),
         ordered[max(cut, 0)],
         ordered[-1 - max(cut, 0)],
@@ -78,7 +67,7 @@ def num_cut(num: int) -> int:
     return cut
 
 
-def verdict(ratio: Spread) -> Verdict:
+def verdict(ratio: Interval) -> Verdict:
     """Judge the ratio of a rate to the reference's: over 1 is faster."""
     if ratio.is_sure and ratio.low > 1 and ratio.median >= LEAST:
         return "faster"

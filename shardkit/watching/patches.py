@@ -54,12 +54,6 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
         "torch.utils.tensorboard.writer": lambda module: calls.time(
             module.SummaryWriter, "logging", *_adders(module.SummaryWriter), "flush"
         ),
-        "torch.nn.parallel.data_parallel": lambda module: calls.flag(
-            module.DataParallel, "data_parallel"
-        ),
-        "torch.nn.parallel.distributed": lambda module: calls.flag(
-            module.DistributedDataParallel, "ddp"
-        ),
         "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
         "torch.profiler.profiler": lambda module: calls.flag(module._KinetoProfile, PROFILER),
         "torch.autograd.profiler": lambda module: calls.flag(module.profile, PROFILER),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ def _fastest(best: Row, rows: Sequence[Row]) -> str:
     line = f"{best.target} with {workers_in_words(best)}, {rate}"
     if best.ratio is None:
         return line
-    median, low, high = map(times, astuple(best.ratio))
+    median, low, high = map(times, (best.ratio.median, best.ratio.low, best.ratio.high))
     ratio = f"{median} times {reference(best, rows).target} ({low} to {high})"
     return f"{line}, {ratio}, {best.verdict}"
 
@@ -234,7 +234,7 @@ def _case(row: Row) -> dict[str, str]:
 def _rates(row: Row) -> dict[str, str]:
     rate, read, against = row.samples_per_s, row.device_bytes, "reference"
     if row.ratio:
-        median, low, high = map(times, astuple(row.ratio))
+        median, low, high = map(times, (row.ratio.median, row.ratio.low, row.ratio.high))
         against = f"{median} ({low}-{high}) {row.verdict}"
     is_cold = row.cache != "warm" and read
     return _case(row) | {

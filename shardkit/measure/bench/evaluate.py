@@ -25,7 +25,7 @@ from shardkit.measure.bench.same import Samples
 from shardkit.measure.bench.target import Target
 from shardkit.measure.machine import commit, machine
 from shardkit.measure.timing import Measurement, Result, Unit
-from shardkit.measure.verdict import Spread, spread, verdict
+from shardkit.measure.verdict import Interval, spread, verdict
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.page_cache import Cache
@@ -83,7 +83,7 @@ def _row(found: Measured, name: str) -> Row:
     case, own, options = found.cases[name], found.result[name], found.options
     rounds = case.rounds[-len(own.works) :]
     device_bytes = _median([one.device_bytes for one in rounds])
-    samples_per_s, bytes_per_s = (spread(own.rates(unit)).interval for unit in UNITS)
+    samples_per_s, bytes_per_s = (spread(own.rates(unit)) for unit in UNITS)
     ratio = _ratio(found, name)
     spent = np.median([one.seconds for one in rounds], axis=0).tolist()
     waits = 1e3 * np.concatenate([one.batch_s for one in rounds])
@@ -98,7 +98,7 @@ def _row(found: Measured, name: str) -> Row:
         samples=round(statistics.median(work.samples for work in own.works)),
         samples_per_s=samples_per_s,
         bytes_per_s=bytes_per_s,
-        ratio=ratio and ratio.interval,
+        ratio=ratio,
         verdict=verdict(ratio) if ratio else "reference",
         batch_ms=BatchTimes(*np.percentile(waits, [50, 99, 100]).tolist()),
         seconds=Seconds(*spent),
@@ -120,7 +120,7 @@ def _withhold(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _ratio(found: Measured, name: str) -> Spread | None:
+def _ratio(found: Measured, name: str) -> Interval | None:
     """Return the ratio to the first target with as many workers; None for that itself."""
     case = found.cases[name]
     first = next(n for n, c in found.cases.items() if c.workers == case.workers)

@@ -44,11 +44,6 @@ STARTS = ("iterator per step", "epoch starts")
 
 LOOK_AGAIN = "Let the doctor look again, for longer (--steps), on a machine that is less busy."
 
-DATA_PARALLEL = (
-    "Replace nn.DataParallel by DistributedDataParallel, a process a GPU: one process drives all"
-    " GPUs in turn now, and copies the model to them at each step."
-)
-
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Return the one verdict on what was seen; of a machine that others use, it says so first."""
@@ -147,7 +142,6 @@ def healthy(case: Case) -> Diagnosis:
         )
     hint = advice.computing(case.rank) if advice.is_cuda(case.rank) else None
     change = f"{advice.upper(hint)}." if hint else "Leave it as it is."
-    change = DATA_PARALLEL if "data_parallel" in case.rank.flags else change
     if hint:
         return Diagnosis(
             "computing",

@@ -372,10 +372,6 @@ def _system(system: SystemEvidence) -> list[tuple[str, str]]:
         stopped = f"stopped the script {percent(system.throttled)} of the time"
         stopped = stopped if system.throttled else "never stopped the script"
         found.append(("CPU quota", f"it {stopped}"))
-    available = format_bytes(system.memory_available)
-    found.append(("memory", f"{available} were free at the least"))
-    if system.shm_free is not None:
-        found.append(("/dev/shm", f"{format_bytes(system.shm_free)} free at the least"))
     return found
 
 

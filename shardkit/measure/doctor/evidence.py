@@ -8,8 +8,8 @@ disturbed by a look taken at it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Phase = Literal["own", "replay", "warm"]
 """How a step got its batch: as the script makes it; one of its first, again; made again while the
@@ -46,8 +46,7 @@ class LoaderFacts:
             of another type. made_at: the file and line of the script that made it, if it was seen.
         dataset: the name of the dataset's type. batch_size: None where batches are the dataset's.
         num_batches: of an epoch; None where the loader does not know.
-        worker_type: ``process``, ``thread`` or ``none``. settings, work: of a shardkit.Loader, in
-            words, and :func:`shardkit.loading.tuned.work`.
+        worker_type: ``process``, ``thread`` or ``none``.
     """
 
     kind: str
@@ -60,8 +59,6 @@ class LoaderFacts:
     pin_memory: bool = False
     persistent_workers: bool = False
     is_iterable: bool = False
-    settings: str = ""
-    work: dict[str, Any] = field(default_factory=dict)
     made_at: str = ""
 
 
@@ -189,8 +186,7 @@ class RankEvidence:
             wait and its total, in seconds.
         num_ops: of torch, counted in one step. dtype: that most of these were done in.
         picture_side: width and height, the larger, of the pictures in a batch, in pixels.
-        flags: what was seen in use, of: amp, compile, fused_optimizer, data_parallel, ddp,
-            cuda.
+        flags: what was seen in use, of: amp, compile, fused_optimizer, cuda.
         handover: seconds on a core by which the loop takes a batch from a worker, a step.
     """
 
@@ -224,7 +220,6 @@ class SystemEvidence:
         cores: this process may use; with a quota, rounded up. cores_busy: the mean of those,
             whoever used them; script_cores: used by the script's processes.
         throttled: share of time that the CPU quota stopped the script.
-        memory_available, shm_free: least seen; the second of /dev/shm.
     """
 
     seconds: float
@@ -232,8 +227,6 @@ class SystemEvidence:
     cores_busy: float
     script_cores: float
     throttled: float | None
-    memory_available: int
-    shm_free: int | None
 
 
 @dataclass(frozen=True)

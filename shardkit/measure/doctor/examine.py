@@ -56,31 +56,22 @@ PROFILE_S = 4
 
 
 @dataclass(frozen=True)
-class RunLimits:
-    """When a script is ended, and who is told how far it is.
+class RunOptions:
+    """When a script is ended, who is told how far it is, and what is kept besides the evidence.
 
     Attributes:
-        to_end: never. seconds: at the latest, after its first steps. tell: takes a line now and
-            then, of the same stage every ``tell_every_s`` seconds.
+        to_end: it never is. seconds: at the latest, after its first steps. tell: takes a line now
+            and then, of the same stage every ``tell_every_s`` seconds.
+        trace: where rank 0's trace goes. profiles: whether a profile is taken; profile: where it
+            goes.
     """
 
     to_end: bool = False
     seconds: float = 300.0
     tell: Tell | None = None
     tell_every_s: float = SAME_S
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What is kept of a run, besides the evidence.
-
-    Attributes:
-        trace: where rank 0's trace goes. profiles: whether a profile is taken; profile: where it
-            goes.
-    """
-
     trace: Path | None = None
-    profiles: bool = True
+    profiles: bool = False
     profile: Path | None = None
 
 
@@ -101,31 +92,28 @@ class Examined:
 def examine(
     words: str | Sequence[str],
     plan: Plan,
-    limits: RunLimits,
+    options: RunOptions,
     out: IO[bytes] | None = None,
-    keep: Keep | None = None,
 ) -> Examined:
     """Run a script under watch.
 
     Args:
-        words: its command line. out: where what it says goes; by default, to the terminal. keep:
-            by default no profile is taken.
+        words: its command line. out: where what it says goes; by default, to the terminal.
 
     Raises:
         UsageError: it cannot be run.
     """
-    command, keep = command_of(words), keep or Keep(profiles=False)
-    started = time.perf_counter()
+    command, started = command_of(words), time.perf_counter()
     with running(command, plan, out) as script, _forwarding(script, out) as told:
         with Monitor(script.processes) as monitor:
-            waiting = Waiting(script, limits, keep, told)
+            waiting = Waiting(script, options, told)
             over = waiting.wait()
             code = script.process.poll()
         seconds = time.perf_counter() - started
         found = collect.processes(read_records(script.folder))
         seen = collect.ranks(found, platform.node())
         lines = hot_lines(read_speedscope(waiting.profile)) if waiting.is_profiled else ()
-        trace, trace_notes = _trace(script.folder, seen, keep)
+        trace, trace_notes = _trace(script.folder, seen, options)
     if seen:
         seen = (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
     system = monitor.result()
@@ -146,7 +134,7 @@ def examine(
         system=system,
         trace=trace,
         notes=tuple(dict.fromkeys(notes)),
-        cut_s=limits.seconds if over == LATE else None,
+        cut_s=options.seconds if over == LATE else None,
         failed=not over and not told and code != 0,
         short_loop=max(loops) if loops and not seen else None,
         lines=() if seen else lines,
@@ -170,15 +158,15 @@ def _notes(
 
 
 def _trace(
-    folder: Path, seen: Sequence[RankEvidence], keep: Keep
+    folder: Path, seen: Sequence[RankEvidence], options: RunOptions
 ) -> tuple[TraceFacts | None, tuple[str, ...]]:
     """Return what rank 0's trace says; and why there is none, if one was asked for."""
     path = folder / f"{seen[0].pid}.trace.json.gz" if seen else None
     if path is None or not path.exists():
         why = "no trace was taken: the script ended before, or has a profiler of its own"
-        return None, (why,) if keep.trace is not None else ()
-    if keep.trace is not None:
-        shutil.copyfile(path, keep.trace)
+        return None, (why,) if options.trace is not None else ()
+    if options.trace is not None:
+        shutil.copyfile(path, options.trace)
     if seen[0].device != "cuda":
         return None, ()
     try:
@@ -215,12 +203,12 @@ class Waiting:
         profile: the file of a profile; is_profiled: it was written.
     """
 
-    def __init__(self, script: Script, limits: RunLimits, keep: Keep, told: list[int]) -> None:
-        self._script, self._limits, self._keep, self._told = script, limits, keep, told
-        self._line = StatusLine(script.folder, limits.tell, limits.tell_every_s)
+    def __init__(self, script: Script, options: RunOptions, told: list[int]) -> None:
+        self._script, self._options, self._told = script, options, told
+        self._line = StatusLine(script.folder, options.tell, options.tell_every_s)
         self._started = time.monotonic()
         self._begun: float | None = None
-        self.profile = keep.profile or script.folder / "profile.json"
+        self.profile = options.profile or script.folder / "profile.json"
         self.is_profiled = False
         self._why_no_profile: str | None = None
 
@@ -244,18 +232,18 @@ class Waiting:
             if (over and (is_first or is_early)) or (no_loop and is_first):
                 is_early = not over
                 self._take_profile()
-            if over and not self._limits.to_end:
+            if over and not self._options.to_end:
                 return over if process.poll() is None else ""
         return ""
 
     def profile_notes(self) -> list[str]:
         """Return why there is no profile, if one was to be taken."""
-        if not self._keep.profiles or self.is_profiled:
+        if not self._options.profiles or self.is_profiled:
             return []
         return [self._why_no_profile or "no profile was taken: the script ended before"]
 
     def _take_profile(self) -> None:
-        if not self._keep.profiles:
+        if not self._options.profiles:
             return
         self._line.look("a profile is taken")
         why = take_profile(self._script.process.pid, self.profile, PROFILE_S)
@@ -270,8 +258,8 @@ class Waiting:
             return ENOUGH
         self._begun = self._begun or (time.monotonic() if begun else None)
         since = self._begun or self._started + START_S
-        is_late = time.monotonic() - since > self._limits.seconds
-        return LATE if is_late and not self._limits.to_end else ""
+        is_late = time.monotonic() - since > self._options.seconds
+        return LATE if is_late and not self._options.to_end else ""
 
 
 @contextmanager
@@ -315,7 +303,7 @@ def apply(
     evidence: Evidence,
     diagnosis: Diagnosis,
     plan: Plan,
-    limits: RunLimits,
+    options: RunOptions,
     out: IO[bytes] | None = None,
 ) -> Applied | None:
     """Run the script once more with the change of a diagnosis, as long and with nothing replayed or
@@ -338,7 +326,8 @@ def apply(
         dataset=before.loader.dataset,
         loader=change,
     )
-    found = examine(evidence.command, changed, limits, out)
+    options = replace(options, trace=None, profiles=False)
+    found = examine(evidence.command, changed, options, out)
     seen = found.evidence
     if seen.failed or not seen.ranks or found.exit_code > SIGNALLED:
         raise DataError(f"with the change the script failed or made no steps: {seen.ended}")

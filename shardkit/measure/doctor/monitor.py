@@ -1,6 +1,6 @@
 """The machine and a script's processes, watched from outside while the script runs.
 
-A thread looks at the processes and free memory every half second, since these come and go.
+A thread looks at the processes every half second, since these come and go.
 What the kernel counts of the whole machine is read at the beginning and at the end alone.
 """
 
@@ -16,13 +16,7 @@ from pathlib import Path
 from shardkit.measure.doctor.evidence import SystemEvidence
 from shardkit.system import counters
 from shardkit.system.processes import Usage, usage_of
-from shardkit.system.resources import (
-    allowance,
-    control_groups,
-    limits_memory,
-    memory_left,
-    shm_free,
-)
+from shardkit.system.resources import allowance, control_groups
 
 
 @dataclass(frozen=True)
@@ -83,10 +77,7 @@ class Monitor:
     ) -> None:
         self._processes, self._every_s, self._root = processes, every_s, root
         self._tally = Tally()
-        self._memory_available: int | None = None
-        self._shm_free: int | None = None
         self._groups = list(control_groups(root))
-        self._memory_groups = [group for group in self._groups if limits_memory(group)]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="shardkit-monitor", daemon=True)
 
@@ -111,8 +102,6 @@ class Monitor:
             cores_busy=cores_busy(self._first, self._last),
             script_cores=self._tally.total / seconds,
             throttled=throttled(self._first, self._last),
-            memory_available=self._memory_available or 0,
-            shm_free=self._shm_free,
         )
 
     def _watch(self) -> None:
@@ -120,13 +109,8 @@ class Monitor:
             self._look()
 
     def _look(self) -> None:
-        pids = self._processes()
-        found = {pid: usage_of(pid, self._root) for pid in pids}
+        found = {pid: usage_of(pid, self._root) for pid in self._processes()}
         self._tally.add({pid: usage for pid, usage in found.items() if usage is not None})
-        memory, shm = memory_left(self._root, self._memory_groups), shm_free()
-        self._memory_available = min(memory, self._memory_available or memory)
-        if shm is not None:
-            self._shm_free = shm if self._shm_free is None else min(shm, self._shm_free)
 
     def _snapshot(self) -> Snapshot:
         cores = counters.core_times(self._root)

@@ -23,7 +23,7 @@ from shardkit.measure.machine import machine
 from shardkit.measure.timing import Work, interleave
 from shardkit.measure.tune.race import PREFETCHES, Race, between, each_kind, why_not
 from shardkit.measure.tune.workload import Workload
-from shardkit.measure.verdict import Interval, Spread, spread, verdict
+from shardkit.measure.verdict import Interval, spread, verdict
 from shardkit.readers import open as open_dataset
 from shardkit.system.page_cache import Cache
 from shardkit.system.paths import show_path
@@ -89,7 +89,7 @@ class Tuner:
         depths = sorted({best.prefetch, *PREFETCHES})
         return self._best([replace(best, prefetch=num) for num in depths], 0.88)
 
-    def gain(self, best: Settings, current: Settings) -> Spread | None:
+    def gain(self, best: Settings, current: Settings) -> Interval | None:
         """Return how many times as fast as the current settings the best ones are, measured in
         rounds of both; None if they are the same, or the current ones cannot run.
         """
@@ -288,7 +288,7 @@ def tune(
         settings=replace(best, why=WHY),
         samples_per_s=rate,
         current=current.settings,
-        gain=gain and gain.interval,
+        gain=gain,
         batch_size=batch_size,
         line=", ".join(f"{name}={_in_python(v)}" for name, v in best.as_options().items()),
         trials=_trials(tuner.rates),
