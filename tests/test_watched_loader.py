@@ -98,7 +98,7 @@ def test_a_session_has_the_blocks_it_should(tmp_path: Path, watched: Callable[..
     for _ in range(3):
         list(loader)
     process = found(tmp_path)
-    assert collect.is_over(process)
+    assert process.of("session over")
     schedule = Schedule(watch.plan, loader.settings.prefetch * 2, can_reread=False)
     begin = NUM_KEPT
     for number, step in enumerate(process.of("step")):

@@ -45,7 +45,7 @@ def attach() -> Watch | None:
     finder = Finder(patches(_watch, Fetching(_watch)), _watch.records)
     sys.meta_path.insert(0, finder)
     finder.patch_imported()
-    _watch.records.write("process", ppid=os.getppid(), python=sys.version.split()[0], argv=_argv())
+    _watch.records.write("process", python=sys.version.split()[0])
     return _watch
 
 
@@ -56,10 +56,6 @@ def _let_profilers_in() -> None:
 
     ptracer, anybody = 0x59616D61, ctypes.c_ulong(-1)
     ctypes.CDLL(None).prctl(ptracer, anybody, 0, 0, 0)
-
-
-def _argv() -> list[str]:
-    return list(getattr(sys, "orig_argv", ()))
 
 
 class Finder(MetaPathFinder):

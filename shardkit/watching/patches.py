@@ -52,7 +52,7 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
             module, "collective", *COLLECTIVES
         ),
         "torch.utils.tensorboard.writer": lambda module: calls.time(
-            module.SummaryWriter, "logging", *_adders(module.SummaryWriter), "flush"
+            module.SummaryWriter, "logging", *_named(module.SummaryWriter, "add_"), "flush"
         ),
         "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
         "torch.profiler.profiler": lambda module: calls.flag(module._KinetoProfile, PROFILER),
@@ -230,10 +230,6 @@ def _fetched(fetching: Fetching, function: Callable[..., Any]) -> Callable[..., 
     return fetch
 
 
-def _adders(writer: Any) -> list[str]:
-    return [name for name in dir(writer) if name.startswith("add_")]
-
-
 # --- decoders -----------------------------------------------------------------------------
 
 
@@ -256,11 +252,12 @@ def _pil(region: Callable[..., Any], module: Any) -> None:
 
 def _torchvision(fetching: Fetching, region: Callable[..., Any], module: Any) -> None:
     fetching.note_paths(module, "read_file")
-    _regions(region, module, "decode", *_decoders(module))
+    _regions(region, module, "decode", *_named(module, "decode_", "read_image"))
 
 
-def _decoders(module: Any) -> list[str]:
-    return [name for name in dir(module) if name.startswith(("decode_", "read_image"))]
+def _named(owner: Any, *starts: str) -> list[str]:
+    """Return names of attributes that begin so."""
+    return [name for name in dir(owner) if name.startswith(starts)]
 
 
 def _cv2(fetching: Fetching, region: Callable[..., Any], module: Any) -> None:
@@ -306,7 +303,8 @@ class DataLoaderPatch:
 
         @functools.wraps(original)
         def begin(self: Any) -> Any:
-            loop = watch.loop(_key(self), _facts(self), _depth(self), _can_reread(self))
+            depth = self.num_workers * (self.prefetch_factor or 0)
+            loop = watch.loop(_key(self), _facts(self), depth, can_reread=self._dataset_kind == 0)
             began = loop.begin()
             _STARTING.append(loop)
             try:
@@ -373,20 +371,6 @@ class Iteration:
             raise
 
 
-def _length(loader: Any) -> int | None:
-    if loader._dataset_kind != 0:  # iterable: its length is but a guess
-        return None
-    return _size(loader)
-
-
-def _can_reread(loader: Any) -> bool:
-    return bool(loader._dataset_kind == 0)
-
-
-def _depth(loader: Any) -> int:
-    return int(loader.num_workers * (loader.prefetch_factor or 0))
-
-
 def _key(loader: Any) -> tuple[Any, ...]:
     """Return what loaders of the same work have in common: they are one."""
     kinds = type(loader.dataset).__name__, type(getattr(loader, "sampler", None)).__name__
@@ -401,24 +385,20 @@ def _size(sized: Any) -> int | None:
         return None
 
 
-def _place(loader: Any) -> str:
-    """Return the line that made it."""
-    file, line = getattr(loader, "_watched_line", ("", 0))
-    return f"{file}:{line}" if file else ""
-
-
 def _facts(loader: Any) -> dict[str, Any]:
     sampler = getattr(loader, "batch_sampler", None)
+    file, line = getattr(loader, "_watched_line", ("", 0))
+    is_iterable = loader._dataset_kind != 0  # its length is but a guess
     return {
         "type": "DataLoader",
         "dataset": type(loader.dataset).__name__,
         "batch_size": loader.batch_size or getattr(sampler, "batch_size", None),
-        "num_batches": _length(loader),
+        "num_batches": None if is_iterable else _size(loader),
         "num_workers": loader.num_workers,
         "worker_type": "process" if loader.num_workers else "none",
         "prefetch_factor": loader.prefetch_factor,
         "pin_memory": bool(loader.pin_memory),
         "persistent_workers": bool(loader.persistent_workers),
-        "is_iterable": loader._dataset_kind != 0,
-        "made_at": _place(loader),
+        "is_iterable": is_iterable,
+        "made_at": f"{file}:{line}" if file else "",
     }

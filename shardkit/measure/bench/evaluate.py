@@ -82,7 +82,8 @@ def _checked(found: Measured) -> str:
 def _row(found: Measured, name: str) -> Row:
     case, own, options = found.cases[name], found.result[name], found.options
     rounds = case.rounds[-len(own.works) :]
-    device_bytes = _median([one.device_bytes for one in rounds])
+    read = [one.device_bytes for one in rounds if one.device_bytes is not None]
+    device_bytes = int(statistics.median(read)) if read else None
     samples_per_s, bytes_per_s = (spread(own.rates(unit)) for unit in UNITS)
     ratio = _ratio(found, name)
     spent = np.median([one.seconds for one in rounds], axis=0).tolist()
@@ -142,11 +143,6 @@ def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
         return "unknown"
     most = MOST_WARM * min(work.bytes for work in own.works)
     return "warm" if device_bytes <= most else "unknown"
-
-
-def _median(read: Sequence[int | None]) -> int | None:
-    known = [num for num in read if num is not None]
-    return int(statistics.median(known)) if known else None
 
 
 def _notes(found: Measured, rows: Sequence[Row]) -> list[str]:

@@ -40,10 +40,6 @@ def ending(rank: RankEvidence) -> str:
     return max(endings, key=lambda name: endings[name], default="").lstrip(".").lower()
 
 
-def reads_pictures(rank: RankEvidence) -> bool:
-    return ending(rank) in PICTURES or rank.worker.decoding > 0
-
-
 def folder(rank: RankEvidence) -> str:
     """Return the folder of the files as the shell takes it; ``FOLDER`` if none was seen."""
     return shlex.quote(rank.files.folder) if rank.files and rank.files.folder else "FOLDER"
@@ -72,7 +68,7 @@ def faster_reading(rank: RankEvidence) -> str:
             " in which they lie there"
         )
     start = "pack the files, so that reading is one long read"
-    if reads_pictures(rank):
+    if ending(rank) in PICTURES or rank.worker.decoding > 0:
         return f"{start}: {pack_pictures(rank)}"
     kind = "npy" if ending(rank) in {"npy", "npz", "pt"} else "lmdb"
     return (

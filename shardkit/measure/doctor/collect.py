@@ -74,7 +74,7 @@ def processes(records: dict[int, list[Event]]) -> list[Process]:
 def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
     """Return the processes that train, by rank. A process with no steps is none of them."""
     trainers = [one for one in found if _counted(main_steps(one))]
-    made = [_rank(one, _fetches(one, found), _held(one, found), host) for one in trainers]
+    made = [_rank(one, *_fetches(one, found), host) for one in trainers]
     seen = sorted(made, key=lambda rank: (rank.rank, rank.pid))
     if len({rank.rank for rank in seen}) < len(seen):  # processes that do not know of each other
         seen = [replace(rank, rank=number) for number, rank in enumerate(seen)]
@@ -95,19 +95,18 @@ def main_steps(process: Process) -> list[Event]:
     return [event for event in process.of("step") if event["loop"] == loop]
 
 
-def is_over(process: Process) -> bool:
-    """Return True if its session is over."""
-    return bool(process.of("session over"))
-
-
-def _fetches(trainer: Process, found: Sequence[Process]) -> list[Event]:
-    """Return batches that were made for a process; the first of each worker warms it up."""
+def _fetches(trainer: Process, found: Sequence[Process]) -> tuple[list[Event], list[str]]:
+    """Return batches that were made for a process, but the first of each worker, which warms it up;
+    and containers of samples that are open where they are made."""
     kept: list[Event] = []
+    held: set[str] = set()
     for process in found:
         parent = process.pid if process is trainer else None
         made = process.of("fetch")
         kept += [e for e in made[1:] if (e["parent"] or parent) == trainer.pid]
-    return kept
+        for event in made:
+            held.update(event["held"] if (event["parent"] or parent) == trainer.pid else ())
+    return kept, sorted(path for path in held if _is_data(path))
 
 
 def _counted(every: list[Event]) -> list[Event]:
@@ -115,17 +114,6 @@ def _counted(every: list[Event]) -> list[Event]:
     first."""
     steps = [step for step in every[FIRST_STEPS:] if step["phase"] != TRACE]
     return [s for s in steps if s["counts"]] or [s for s in steps if s["phase"] == OWN]
-
-
-def _held(trainer: Process, found: Sequence[Process]) -> list[str]:
-    """Return containers of samples that are open in the processes that make its batches."""
-    paths = set()
-    for process in found:
-        parent = process.pid if process is trainer else None
-        for event in process.of("fetch"):
-            if (event["parent"] or parent) == trainer.pid:
-                paths.update(event.get("held", ()))
-    return sorted(path for path in paths if _is_data(path))
 
 
 def _rank(process: Process, fetches: list[Event], held: list[str], host: str) -> RankEvidence:

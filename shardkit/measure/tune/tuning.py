@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -272,6 +273,10 @@ def tune(
         notes.append(f"the current settings stay: {best} won, but is slower next to them")
         best, gain = current.settings, None
     rate = median(tuner.rates[best])
+    trials = [
+        Trial(str(one), len(rates), median(rates), min(rates), max(rates))
+        for one, rates in tuner.rates.items()
+    ]
     if work.is_cold and tuner.caches != {"cold"}:
         notes.append("not all files could be dropped from memory: some of it was read from there")
     if why := unsure(tuner.rates[best], tuner.is_short):
@@ -290,18 +295,14 @@ def tune(
         current=current.settings,
         gain=gain,
         batch_size=batch_size,
-        line=", ".join(f"{name}={_in_python(v)}" for name, v in best.as_options().items()),
-        trials=_trials(tuner.rates),
+        line=", ".join(f"{name}={json.dumps(v)}" for name, v in best.as_options().items()),
+        trials=sorted(trials, key=lambda trial: trial.samples_per_s, reverse=True),
         left_out=[f"{name}: {reason}" for name, reason in tuner.left_out.items()],
         cache=tuner.caches.pop() if len(tuner.caches) == 1 else "unknown",
         machine={**asdict(machine()), "cpus": tuner.cpus},
         saved=saved,
         notes=notes,
     )
-
-
-def _in_python(value: str | int) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def unsure(rates: Sequence[float], is_short: bool) -> str:
@@ -320,11 +321,3 @@ def _is_cold(work: Workload, found: Allowance, wished: bool | None) -> bool:
         kind = type(work.source).__name__
         raise UsageError(f"cold: a {kind} does not say which files it reads")
     return num_bytes > found.memory_bytes if wished is None else wished
-
-
-def _trials(rates: Mapping[Settings, Sequence[float]]) -> list[Trial]:
-    trials = [
-        Trial(str(one), len(found), median(found), min(found), max(found))
-        for one, found in rates.items()
-    ]
-    return sorted(trials, key=lambda trial: trial.samples_per_s, reverse=True)
