@@ -297,14 +297,18 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give a script to run"),
+        ([], "give either a script to run"),
+        (["some/folder", "--", "python"], "give either a script to run"),
         (["--", "no-such-program"], "cannot run no-such-program: No such file"),
         (["--", "python3", "no-such.py", "--lr", "3"], r"doctor: no-such.py: no such file"),
         (["--steps", "2", "--", "true"], "steps must be at least 12, got 2"),
         (["--seconds", "-3", "--", "true"], "must be more than 0"),
         (["--json", "no/such/folder", "--", "true"], "there is no such folder"),
+        (["no-such-dataset"], "no-such-dataset"),
         (["--quick", "python", "train.py"], "before a command belongs --, as in `shardkit doctor"),
-        (["train.py"], "before a command belongs --, as in `shardkit doctor"),
+        (["some/folder", "--html", "page.html"], "--html is for a script, after --"),
+        (["--ranks", "8", "--", "true"], "--ranks is for a dataset"),
+        (["train.py"], "train.py is a script, not a dataset: `shardkit doctor -- python train.py`"),
         (["--quick", "--watch-only", "--", "true"], "give one of the two"),
         (["--trace", "steps.json", "--", "true"], "a name that ends in .json.gz"),
     ],
@@ -360,3 +364,13 @@ def test_an_epoch_is_as_long_as_the_loop_makes_it() -> None:
     whole = collect.Process(1, {"step": steps[:4]})  # of one that was not seen to end
     epochs = collect._epochs(whole, 1, 100, times)
     assert epochs.share == pytest.approx(0.4 / (0.4 + 100 * 0.2))
+
+
+def test_before_a_training(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "data" / "a.txt", "some words")
+    report = tmp_path / "checks.json"
+    done = run("doctor", "data", "--ranks", 2, "--json", report)
+    assert done.code in (0, 1), done.err
+    names = {one["name"] for one in json.loads(report.read_text())}
+    assert len(names) == 5  # plain files have no shards
+    assert all(name in done.out for name in names)

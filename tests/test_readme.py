@@ -130,7 +130,7 @@ RAN = {
     "docs/choosing-a-format.md": ["pack", "convert", "convert", "info", "convert"],
     "docs/clusters.md": [*3 * ["pack"], "merge", "verify", "python"],
     "docs/dali.md": ["pack"],
-    "docs/doctor.md": ["doctor", "doctor"],
+    "docs/doctor.md": ["doctor", "doctor", "doctor"],
     "docs/feeding.md": ["pack", *9 * ["python"]],
     "docs/measuring.md": ["pack", *4 * ["bench"], "python", "stage", "bench", "tune", "python"],
     "docs/pack-anything.md": [*6 * ["python"]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from contextlib import suppress
@@ -37,10 +38,11 @@ class DoctorCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the usage line of the help."""
-        return ["[OPTIONS] -- COMMAND..."]
+        return ["[OPTIONS] -- COMMAND...  or  doctor DATASET"]
 
 
 @click.command(cls=DoctorCommand)
+@click.argument("dataset", required=False, type=click.Path())
 @click.option(
     "--apply",
     "applies",
@@ -81,7 +83,8 @@ class DoctorCommand(click.Command):
 @click.option(
     "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
 )
-def doctor(**options: Any) -> None:
+@click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
+def doctor(dataset: str | None, **options: Any) -> None:
     """Say why a training script waits, and what to change first.
 
     Runs the script as it is, with no edit, and watches it: every loop over torch's DataLoader or a
@@ -89,11 +92,50 @@ def doctor(**options: Any) -> None:
     batches over again, or reads them again, to see how fast the loop would be without waiting: do
     not keep what such a run trained. Once enough was seen the script is ended, and the report goes
     to stderr; the exit code is the script's own, or 0.
+
+    With DATASET instead of a command it looks at the machine and the dataset before a training:
+    shared memory, open files, CPU quota, shards, file system, free space.
     """
     command = click.get_current_context().meta.get(SCRIPT)
+    if (dataset is None) == (command is None):
+        raise UsageError(
+            "give either a script to run, as in `shardkit doctor -- python train.py`, or a dataset"
+        )
+    _refuse_what_is_not_for(command is not None)
+    if dataset is not None and dataset.endswith(".py"):
+        raise UsageError(
+            f"{dataset} is a script, not a dataset: `shardkit doctor -- python {dataset}` runs it"
+        )
     if command is None:
-        raise UsageError("give a script to run, as in `shardkit doctor -- python train.py`")
+        _preflight(str(dataset), options["ranks"], options["json_file"])
+        return
     sys.exit(_examine(command, options))
+
+
+def _refuse_what_is_not_for(is_script: bool) -> None:
+    """Raise UsageError for options that a script, or a dataset, has no use for."""
+    context = click.get_current_context()
+    of_datasets = {"ranks", "json_file"}
+    for option in context.command.params:
+        name = str(option.name)
+        is_given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        fits = name != "ranks" if is_script else name in of_datasets
+        if isinstance(option, click.Option) and is_given and not fits:
+            other = "a dataset" if is_script else "a script, after --"
+            raise UsageError(f"{option.opts[0]} is for {other}")
+
+
+def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
+    from shardkit.measure.doctor.preflight import preflight, preflight_lines
+
+    if json_file is not None:
+        refuse_no_file(json_file)
+    checks = preflight(dataset, None if ranks is None else integer("ranks", ranks, least=1))
+    if json_file is not None:
+        text = json.dumps([dataclasses.asdict(one) for one in checks])
+        write_output(json_file, text.encode())
+    for line in preflight_lines(checks):
+        click.echo(line)
 
 
 def _tell(line: str) -> None:
