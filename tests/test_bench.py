@@ -43,12 +43,14 @@ from shardkit.system.page_cache import cache_state, evict
 @pytest.mark.parametrize("read", ["raw", "train"])
 def test_a_report_says_all(images: Path, read: str) -> None:
     report = bench(images, packed(images), read=read, workers=[0, 2], rounds=3)
-    assert report["version"] == 3
+    assert report["version"] == 2
     assert report["checked"].startswith("2 targets returned the same 36 samples of cls, jpg, ")
     assert report["options"]["read"] == read
     assert [(row["target"], row["workers"]) for row in report["rows"]] == [
         ("folder", 0), ("npy", 0), ("folder", 2), ("npy", 2),
     ]  # fmt: skip
+    names = ["bare decoder, 1 thread", "bare decoder, 2 threads"] if read == "train" else []
+    assert [limit["name"] for limit in report["limits"]] == names
     for row in report["rows"]:
         assert [*row] == [one.name for one in fields(Row)]
         for name in ("samples_per_s", "bytes_per_s"):
@@ -58,6 +60,7 @@ def test_a_report_says_all(images: Path, read: str) -> None:
         assert row["seconds"]["read"] > 0
         assert row["cache"] in ("warm", "unknown")
         assert row["samples"] == 2 * 8 * max(row["workers"], 1)
+        assert (row["limit"] in names and row["of_limit"] > 0) if names else row["limit"] is None
 
 
 @quick
@@ -244,6 +247,7 @@ def test_cold_is_cold(large: Path, container: str) -> None:
         assert row["samples"] == 60
         assert row["device_bytes"] >= num_bytes - 60 * 128  # their headers lie elsewhere in npy
         assert row["device_bytes"] <= 1.15 * row["dataset_bytes"]
+        assert row["limit"] == "sequential read"
     assert report["notes"][0].startswith("cold: files were written out and dropped")
     assert report["notes"][1].startswith("folder: its files, opened and read one by one")
     assert len(report["notes"]) == 2, "there are no pictures to decode"
@@ -257,7 +261,19 @@ def test_what_stays_in_the_cache_is_not_called_cold(large: Path) -> None:
     assert [row["cache"] for row in report["rows"]] == ["unknown", "cold"]
     assert [row["verdict"] for row in report["rows"]] == ["reference", "unclear"]
     assert report["notes"][1].startswith("not cold: dataset: some stayed in the page cache")
+    assert [limit["cache"] for limit in report["limits"]] == ["unknown"]
+    assert [row["limit"] for row in report["rows"]] == [None] * 2, "what is in memory is no limit"
     del shard
+
+
+def test_a_sequential_read_counts_whole_shards(large: Path) -> None:
+    """Else a few samples of large shards would pass the limit."""
+    target = PackedTarget(packed(large, shard_size="10MB"))
+    rows = np.arange(6)
+    with nothing_left_open():
+        work = cases._in_order(target, rows, np.full(6, 100_000))()
+    assert work.bytes == sum(path.stat().st_size for path in target.files(rows))
+    assert work.samples == round(work.bytes / 100_000)
 
 
 def test_what_the_device_did_not_give_is_not_called_cold(
@@ -270,6 +286,7 @@ def test_what_the_device_did_not_give_is_not_called_cold(
     monkeypatch.setattr("shardkit.measure.bench.target.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"
+    assert report["rows"][0]["limit"] is None
     assert report["notes"][1] == "not cold: folder: in memory, whatever is dropped"
 
 

@@ -25,7 +25,7 @@ def row(target: str, rate: float, **more: Any) -> Row:
         "samples": 8, "samples_per_s": Interval(rate, rate, rate),
         "bytes_per_s": Interval(rate, rate, rate),
         "ratio": ratio and Interval(ratio, ratio - 0.1, ratio + 0.1),
-        "verdict": "faster" if ratio else "reference",
+        "verdict": "faster" if ratio else "reference", "limit": "bare decoder", "of_limit": 0.5,
         "batch_ms": BatchTimes(1, 1, 1), "seconds": Seconds(3.0, 0.0, 1.0, 9.0),
         "device_bytes": None, "dataset_bytes": 8,
     }  # fmt: skip
@@ -43,38 +43,38 @@ READING = "75 % of the work is finding and reading samples"
             [
                 "fastest: npy with 2 threads, 300 samples/s, 3.00 times folder (2.90 to 3.10),"
                 " faster",
-                READING,
+                f"it reaches 50 % of the limit, bare decoder; {READING}",
             ],
         ),
         (
-            [row("lmdb", 100), row("npy", 103, ratio=1.03, verdict="no difference")],
+            [row("lmdb", 100), row("npy", 103, ratio=1.03, verdict="no difference", of_limit=0.9)],
             [
                 "fastest: npy with 2 threads, 103 samples/s, 1.03 times lmdb (0.93 to 1.13), no"
                 " difference",
-                READING,
+                "it reaches 90 % of the limit, bare decoder; little is left to win",
             ],
         ),
         (
-            [row("lmdb", 99), row("npy", 100, ratio=0.97, verdict="unclear")],
+            [row("lmdb", 99), row("npy", 100, ratio=0.97, verdict="unclear", of_limit=0.5)],
             [
                 "fastest: lmdb with 2 threads, 99 samples/s",
-                READING,
+                f"it reaches 50 % of the limit, bare decoder; {READING}",
                 "unclear: the rounds of npy differ too much; try --rounds 24",
             ],
         ),
         (
             [
                 row("lmdb", 100, workers=1, worker_type="process", rounds=5),
-                row("npy", 90, workers=1, ratio=2.0, verdict="unclear"),
+                row("npy", 90, workers=1, ratio=2.0, verdict="unclear", limit=None),
             ],
             [
                 "fastest: lmdb with 1 process, 100 samples/s",
-                READING,
+                f"it reaches 50 % of the limit, bare decoder; {READING}",
                 "too few rounds to judge npy: try --rounds 6 or more",
             ],
         ),
         (
-            [row("npy", 1, cache="cold"), row("lmdb", 1, cache="unknown",
+            [row("npy", 1, cache="cold", limit=None), row("lmdb", 1, cache="unknown",
              verdict="unclear")],
             [
                 "fastest: npy with 2 threads, 1 samples/s",

@@ -16,6 +16,7 @@ from pages import Page, assert_nothing_is_loaded, look
 from shardkit.measure.bench.bench_report import (
     VERSION,
     BatchTimes,
+    Limit,
     Report,
     Row,
     Seconds,
@@ -38,7 +39,7 @@ def row(target: str, workers: int, rate: float, **more: Any) -> Row:
         "worker_type": "thread", "cache": "warm", "rounds": 6, "samples": 800,
         "samples_per_s": Interval(rate, 0.9 * rate, 1.1 * rate),
         "bytes_per_s": Interval(1e4 * rate, 0.9e4 * rate, 1.1e4 * rate),
-        "ratio": None, "verdict": "reference",
+        "ratio": None, "verdict": "reference", "limit": "bare decoder, 2 threads", "of_limit": 0.6,
         "batch_ms": BatchTimes(1.23, 45.6, 789.0), "seconds": Seconds(0.3, 1.5, 0.05, 0.8),
         "device_bytes": None, "dataset_bytes": 8_000_000,
     }  # fmt: skip
@@ -54,6 +55,10 @@ def report() -> Report:
         command="shardkit bench images lmdb",
         options=BenchOptions(rounds=6),
         checked="2 targets returned the same 36 samples of jpg, 36.0 kB",
+        limits=(
+            Limit("bare decoder, 2 threads", "warm", 2_000.0, 2e7),
+            Limit("sequential read", "cold", 1e6, 1e10),
+        ),
         rows=(
             row("folder", 0, 412.3),
             row("folder", 2, 900.0),
@@ -93,17 +98,22 @@ def test_every_figure_is_on_it(report: Report) -> None:
     rates, times = found.table("Rates"), found.table("Where the time goes")
     assert rates[3] == {
         "target": "lmdb", "workers": "2", "cache": "warm", "samples/s": "1,234",
-        "95 % interval": "1,111-1,357", "MB/s": "12",
+        "95 % interval": "1,111-1,357", "MB/s": "12", "of limit": "60 %",
         "against the first": "1.37 (1.20-1.50) faster", "": "",
     }  # fmt: skip
+    assert [line["target"] for line in rates[4:]] == [
+        "limit: bare decoder, 2 threads", "limit: sequential read",
+    ]  # fmt: skip
     assert times[0] == {
         "target": "folder", "workers": "0", "cache": "warm", "read, µs a sample": "375",
         "transform, µs a sample": "1,875", "collate, µs a sample": "62.5",
         "wait, µs a sample": "1,000", "ms a batch": "1.23", "99 %": "45.6", "longest": "789",
-        "path": "/data/folder",
+        "nearest limit": "bare decoder, 2 threads", "path": "/data/folder",
     }  # fmt: skip
     bars = [tag["style"] for name, tag in found.tags if name == "i"]
-    assert bars == [f"width: {4 * round(BLOCK * n / 1234)}px" for n in (412.3, 900, 450, 1234)]
+    assert bars == [
+        f"width: {4 * round(BLOCK * n / 1234)}px" for n in (412.3, 900, 450, *[1234] * 3)
+    ]
 
 
 # --- nothing from elsewhere ---------------------------------------------------------------
@@ -113,11 +123,11 @@ def test_every_figure_is_on_it(report: Report) -> None:
 def test_nothing_is_loaded_and_nothing_runs(report: Report, num: int) -> None:
     text = as_page(many(report, num))
     assert_nothing_is_loaded(text)
-    assert len(Page(text).table("Rates")) == num
+    assert len(Page(text).table("Rates")) == num + 2
 
 
 def test_names_are_text(report: Report) -> None:
-    vile = row(EVIL, 0, 1.0, path=f"/{EVIL}")
+    vile = row(EVIL, 0, 1.0, path=f"/{EVIL}", limit=EVIL)
     text = as_page(
         replace(
             report,
@@ -127,6 +137,7 @@ def test_names_are_text(report: Report) -> None:
             checked=EVIL,
             notes=(EVIL,),
             machine=replace(report.machine, cpu=EVIL),
+            limits=(Limit(EVIL, "warm", 1.0, 1.0),),
         )
     )
     text.encode()

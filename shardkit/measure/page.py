@@ -12,7 +12,7 @@ from typing import Any
 
 LEFT = frozenset(
     {
-        *("", "target", "cache", "against the first", "path"),
+        *("", "target", "cache", "against the first", "nearest limit", "path"),
         *("rank", "part", "where", "what", "cost", "rate"),
     }
 )

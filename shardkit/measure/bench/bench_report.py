@@ -15,8 +15,11 @@ from shardkit.measure.page import Section, bar, page
 from shardkit.measure.verdict import Interval
 from shardkit.system.durable_files import write_output
 
-VERSION = 3
+VERSION = 2
 """Of the JSON; a higher one if a field goes or changes its meaning."""
+
+CLOSE = 0.85
+"""From this share of a limit on, it is the limit that holds a target up."""
 
 FEW_ROUNDS = 6
 """With fewer rounds no interval holds with 95 %."""
@@ -59,6 +62,7 @@ class Row:
         samples_per_s, bytes_per_s: medians of the rounds, and their intervals.
         ratio: of its rate to that of the first target with as many workers; None for the first.
         verdict: see :data:`shardkit.measure.verdict.Verdict`.
+        limit: the name of the nearest, or None. of_limit: the share of it that is reached.
         seconds: of a round. device_bytes: read from the device in a round; None where nobody
             counts them. dataset_bytes: of all files that are read from.
     """
@@ -75,10 +79,22 @@ class Row:
     bytes_per_s: Interval
     ratio: Interval | None
     verdict: str
+    limit: str | None
+    of_limit: float | None
     batch_ms: BatchTimes
     seconds: Seconds
     device_bytes: int | None
     dataset_bytes: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A rate that no reader can pass; medians of the rounds."""
+
+    name: str
+    cache: str
+    samples_per_s: float
+    bytes_per_s: float
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,7 @@ class Report:
     command: str
     options: BenchOptions
     checked: str
+    limits: tuple[Limit, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
@@ -122,11 +139,11 @@ def workers_in_words(row: Row) -> str:
 
 
 def in_words(rows: Sequence[Row], notes: Iterable[str]) -> list[str]:
-    """Return the fastest, by how much, and what takes the time; then the
+    """Return the fastest, by how much, how far from the limit, and what takes the time; then the
     notes: a line each.
     """
     best = _best(rows)
-    return [f"fastest: {_fastest(best, rows)}", _spends(best), *_unclear(rows), *notes]
+    return [f"fastest: {_fastest(best, rows)}", _limited(best), *_unclear(rows), *notes]
 
 
 def _best(rows: Sequence[Row]) -> Row:
@@ -151,11 +168,16 @@ def _fastest(best: Row, rows: Sequence[Row]) -> str:
     return f"{line}, {ratio}, {best.verdict}"
 
 
-def _spends(best: Row) -> str:
-    """Return what takes the fastest's time."""
+def _limited(best: Row) -> str:
+    """Return how near the fastest is to its limit, and what takes its time."""
     spent = {name: getattr(best.seconds, name) for name in WORK}
     name, most = max(spent.items(), key=lambda item: item[1])
-    return f"{percent(most / max(sum(spent.values()), 1e-9))} of the work is {WORK[name]}"
+    goes = f"{percent(most / max(sum(spent.values()), 1e-9))} of the work is {WORK[name]}"
+    if best.limit is None or best.of_limit is None:
+        return goes
+    if best.of_limit >= CLOSE:
+        goes = "little is left to win"
+    return f"it reaches {percent(best.of_limit)} of the limit, {best.limit}; {goes}"
 
 
 def _unclear(rows: Sequence[Row]) -> list[str]:
@@ -186,7 +208,9 @@ def as_page(report: Report) -> str:
     """Return the page, as HTML."""
     heads, lines = rates(report)
     fastest = max(row.samples_per_s.median for row in report.rows) or 1.0
-    bars = [bar(row.samples_per_s.median / fastest) for row in report.rows]
+    every = [row.samples_per_s.median for row in report.rows]
+    every += [limit.samples_per_s for limit in report.limits]
+    bars = [bar(min(rate / fastest, 1.0)) for rate in every]
     parts = [_case(row) | _times(row) for row in report.rows]
     sections = [
         Section(
@@ -221,8 +245,8 @@ def _conditions(report: Report) -> list[tuple[str, str]]:
 
 
 def rates(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Return heads and lines, a line for each row, without columns that are empty."""
-    cells = [*map(_rates, report.rows)]
+    """Return heads and lines, a line for each row and limit, without columns that are empty."""
+    cells = [*map(_rates, report.rows), *map(_limit, report.limits)]
     heads = [head for head in cells[0] if any(line.get(head) for line in cells)]
     return heads, [[line.get(head, "") for head in heads] for line in cells]
 
@@ -242,7 +266,17 @@ def _rates(row: Row) -> dict[str, str]:
         "95 % interval": f"{rate.low:,.0f}-{rate.high:,.0f}",
         "MB/s": f"{row.bytes_per_s.median / 1e6:,.0f}",
         "from disk": f"{(read or 0) / row.dataset_bytes:.2f}" if is_cold else "",
+        "of limit": "" if row.of_limit is None else percent(row.of_limit),
         "against the first": against,
+    }
+
+
+def _limit(limit: Limit) -> dict[str, str]:
+    return {
+        "target": f"limit: {limit.name}",
+        "cache": limit.cache,
+        "samples/s": f"{limit.samples_per_s:,.0f}",
+        "MB/s": f"{limit.bytes_per_s / 1e6:,.0f}",
     }
 
 
@@ -255,5 +289,6 @@ def _times(row: Row) -> dict[str, str]:
         "ms a batch": amount(batch.p50),
         "99 %": amount(batch.p99),
         "longest": amount(batch.max),
+        "nearest limit": row.limit or NOTHING,
         "path": row.path,
     }

@@ -1,4 +1,4 @@
-"""``bench``: the same samples through every target, interleaved."""
+"""``bench``: the same samples through every target, interleaved with limits of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.measure.bench.bench_report import Report
-from shardkit.measure.bench.cases import Loading
+from shardkit.measure.bench.cases import Loading, limits
 from shardkit.measure.bench.evaluate import Measured, make_report
 from shardkit.measure.bench.options import BenchOptions, refuse_without_pictures
 from shardkit.measure.bench.same import align, check_same
@@ -108,5 +108,7 @@ def _measure(
     warmup = 1 if options.cold else WARM_UP
     num, rounds = len(cases), options.rounds
     say(f"measuring {num} case{'s' * (num > 1)} in {rounds} round{'s' * (rounds != 1)}")
-    result = interleave(cases, options.rounds or 1, warmup)
-    return make_report(Measured([*targets], cases, result, samples, options))
+    # Limits come last: the error for a damaged picture names it only if a loader finds it.
+    beyond = limits(targets, rows, samples.sizes, options)
+    result = interleave({**cases, **beyond}, options.rounds or 1, warmup)
+    return make_report(Measured([*targets], cases, [*beyond], result, samples, options))

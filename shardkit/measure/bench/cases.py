@@ -1,25 +1,34 @@
-"""Cases that a bench times: a target with one number of workers."""
+"""Cases that a bench times: a target with one number of workers, and limits that no reader on this
+machine can pass.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shardkit import images
 from shardkit.arrays import Floats, Integers
 from shardkit.batches.source import Source
+from shardkit.batches.transform import Draws
+from shardkit.images.fields import pictures_of
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.measure.bench.options import SIZE, BenchOptions
 from shardkit.measure.bench.target import Chosen, Target
-from shardkit.measure.timing import Work
+from shardkit.measure.timing import Case, Work
 from shardkit.order.batches import Last
-from shardkit.system.page_cache import Cache
+from shardkit.remote.urls import Url
+from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.refusals import os_errors
 
 LEAST_S = 0.2
@@ -186,3 +195,94 @@ class Loading:
             rank=0,
             world_size=1,
         )
+
+
+# --- limits of the machine -----------------------------------------------------------------
+
+
+MAX_HELD = 256 << 20
+"""Bytes of pictures that are held in memory at most: more than any processor's cache."""
+
+IN_ORDER = "sequential read"
+
+READERS = 8
+"""Files that are read at once: one after another, files of 100 KB come slower than in a shuffled
+epoch of a dataset, and a limit should be one."""
+
+
+def limits(
+    targets: Sequence[Target], rows: Sequence[Integers], sizes: Integers, options: BenchOptions
+) -> dict[str, Case]:
+    """Return the limits of a bench, by name: see :func:`limits_of`."""
+    cases: dict[str, Case] = {}
+    if options.read == "train":
+        num = max(int(np.searchsorted(np.cumsum(sizes), MAX_HELD)), 1)
+        source = targets[0].open(rows[0][:num])
+        found: dict[str, Any] = source.read(np.arange(len(source)))
+        pictures = [bytes(value) for value in pictures_of(found)[0]]
+        for workers in options.workers:
+            cases[_decoder(workers)] = _decoding(pictures, options.batch_size, max(workers, 1))
+    # Of files of 100 KB some time goes into opening them: shards say more of the medium.
+    pairs = sorted(zip(targets, rows, strict=True), key=lambda pair: pair[0].format == "folder")
+    for target, own in pairs:
+        if IN_ORDER in limits_of(target, 0, options) and IN_ORDER not in cases:
+            cases[IN_ORDER] = _in_order(target, own, sizes)
+    return cases
+
+
+def limits_of(target: Target, workers: int, options: BenchOptions) -> list[str]:
+    """Return the names of those that hold for a target with so many workers. No file of this
+    machine says what a network can do.
+    """
+    is_on_disk = options.cold and not target.is_in_memory and not isinstance(target.place, Url)
+    return [_decoder(workers)] * (options.read == "train") + [IN_ORDER] * is_on_disk
+
+
+def _decoder(workers: int) -> str:
+    return f"bare decoder, {max(workers, 1)} thread{'s' * (workers > 1)}"
+
+
+def _decoding(pictures: Sequence[bytes], batch_size: int, threads: int) -> Case:
+    """Return a case that calls the transform alone on batches, by so many threads."""
+    transform, draws, pace = images.train(SIZE), Draws(0, 0), Pace(threads)
+
+    def one(number: int) -> int:
+        at = np.arange(number * batch_size, (number + 1) * batch_size) % len(pictures)
+        values = [pictures[i] for i in at.tolist()]
+        transform.batch({"jpg": values}, draws.keys(at))
+        return sum(map(len, values))
+
+    def case() -> Work:
+        num, started = pace.num, time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            num_bytes = sum(pool.map(one, range(num)))
+        seconds = pace.took(time.perf_counter() - started)
+        return Work(num * batch_size, num_bytes, seconds, "warm")
+
+    return case
+
+
+def _in_order(target: Target, rows: Integers, sizes: Integers) -> Case:
+    """Return a case that reads files from end to end, each dropped from the page cache before."""
+    files, num_bytes = target.files(rows), int(sizes.sum())
+    # Shards hold other samples, too, whose number follows from their bytes.
+    is_all = target.format == "folder" or len(rows) == len(target)
+    held = 1 if is_all else sum(path.stat().st_size for path in files) / max(num_bytes, 1)
+
+    def case() -> Work:
+        is_cold = cache_state(evict(files)) == "cold"
+        started = time.perf_counter()
+        with ThreadPoolExecutor(READERS) as pool:
+            list(pool.map(_read_whole, files))
+        seconds = time.perf_counter() - started
+        num = max(round(held * len(rows)), 1)
+        return Work(num, round(held * num_bytes), seconds, "cold" if is_cold else "unknown")
+
+    return case
+
+
+def _read_whole(path: Path) -> None:
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(1 << 20)
+        while file.readinto(buffer):
+            pass

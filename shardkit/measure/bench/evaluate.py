@@ -14,12 +14,13 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.measure.bench.bench_report import (
     VERSION,
     BatchTimes,
+    Limit,
     Report,
     Row,
     Seconds,
     reference,
 )
-from shardkit.measure.bench.cases import Loading
+from shardkit.measure.bench.cases import Loading, limits_of
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import Samples
 from shardkit.measure.bench.target import Target
@@ -52,6 +53,7 @@ class Measured:
 
     targets: list[Target]
     cases: dict[str, Loading]
+    limits: list[str]
     result: Result
     samples: Samples
     options: BenchOptions
@@ -67,6 +69,10 @@ def make_report(found: Measured) -> Report:
         command="",
         options=found.options,
         checked=_checked(found),
+        limits=tuple(
+            Limit(own.name, own.cache, *(statistics.median(own.rates(unit)) for unit in UNITS))
+            for own in map(found.result.__getitem__, found.limits)
+        ),
         rows=tuple(rows),
         notes=tuple(_notes(found, rows)),
     )
@@ -86,6 +92,7 @@ def _row(found: Measured, name: str) -> Row:
     device_bytes = int(statistics.median(read)) if read else None
     samples_per_s, bytes_per_s = (spread(own.rates(unit)) for unit in UNITS)
     ratio = _ratio(found, name)
+    limit, of_limit = _nearest_limit(found, name)
     spent = np.median([one.seconds for one in rounds], axis=0).tolist()
     waits = 1e3 * np.concatenate([one.batch_s for one in rounds])
     return Row(
@@ -101,6 +108,8 @@ def _row(found: Measured, name: str) -> Row:
         bytes_per_s=bytes_per_s,
         ratio=ratio,
         verdict=verdict(ratio) if ratio else "reference",
+        limit=limit,
+        of_limit=of_limit,
         batch_ms=BatchTimes(*np.percentile(waits, [50, 99, 100]).tolist()),
         seconds=Seconds(*spent),
         device_bytes=device_bytes,
@@ -129,6 +138,19 @@ def _ratio(found: Measured, name: str) -> Interval | None:
         return None
     rates = (found.result[one].rates("samples") for one in (name, first))
     return spread([own / theirs for own, theirs in zip(*rates, strict=True)])
+
+
+def _nearest_limit(found: Measured, name: str) -> tuple[str, float] | tuple[None, None]:
+    """Return the limit that lies nearest, and the share of it that is reached. Files that could not
+    be dropped from memory are no limit.
+    """
+    case = found.cases[name]
+    shares = {
+        limit: found.result.ratio(name, limit)
+        for limit in limits_of(case.target, case.workers, found.options)
+        if found.result[limit].cache != "unknown"
+    }
+    return max(shares.items(), key=lambda item: item[1], default=(None, None))
 
 
 def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
