@@ -130,7 +130,7 @@ def _preflight(dataset: str, ranks: int | None, json_file: str | None) -> None:
 
     if json_file is not None:
         refuse_no_file(json_file)
-    checks = preflight(dataset, None if ranks is None else integer("ranks", ranks, least=1))
+    checks = preflight(dataset, ranks)
     if json_file is not None:
         text = json.dumps([dataclasses.asdict(one) for one in checks])
         write_output(json_file, text.encode())
