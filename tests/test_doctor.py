@@ -120,6 +120,7 @@ def test_a_script_that_a_shell_starts(
     assert rank.step.other > 0 and rank.step.backward > 0 and rank.step.optimizer > 0
     assert rank.num_ops is not None and rank.num_ops > 3
     assert rank.dtype == "float32"
+    assert rank.flops == pytest.approx(2 * 4 * 8 + 2 * 4 * 8, rel=0.6)
     assert len(rank.timeline) == 39  # but the step that was counted
     assert (tmp_path / "out").read_text() == f"trained {script.parent}\n"
     left = set(os.listdir(script.parent)) - {"__pycache__"}
@@ -303,6 +304,7 @@ def test_a_change_is_made_and_measured(train: Callable[..., Path], tmp_path: Pat
         (["--", "python3", "no-such.py", "--lr", "3"], r"doctor: no-such.py: no such file"),
         (["--steps", "2", "--", "true"], "steps must be at least 12, got 2"),
         (["--seconds", "-3", "--", "true"], "must be more than 0"),
+        (["--peak-tflops", "0", "--", "true"], "must be more than 0"),
         (["--json", "no/such/folder", "--", "true"], "there is no such folder"),
         (["no-such-dataset"], "no-such-dataset"),
         (["--quick", "python", "train.py"], "before a command belongs --, as in `shardkit doctor"),

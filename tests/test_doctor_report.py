@@ -38,6 +38,7 @@ from shardkit.measure.doctor.evidence import (
     Rate,
     Rates,
     StepTimes,
+    Utilisation,
     WorkerTimes,
 )
 
@@ -120,7 +121,8 @@ def seen_on_gpu() -> Evidence:
         lines=lines_,
         timeline=steps_of(100),
     )
-    return evidence(one, trace=GPU_TRACE, notes=("no py-spy",))
+    used = Utilisation(1.2e14, 0.121, 9.895e14)
+    return evidence(one, trace=GPU_TRACE, utilisation=used, notes=("no py-spy",))
 
 
 def many_ranks(num: int) -> Evidence:
@@ -141,6 +143,7 @@ def test_a_gpu_and_a_trace() -> None:
     for words in (
         "trace: 1.00 s; the GPU was idle 5 % of the time, 10,000 kernels/s of 50.0 µs, only copying"
         " 0.0 %",
+        "arithmetic: 120 TFLOP/s, an MFU of 12 % of 990 TFLOP/s",
         "train.py:44 x.cpu() 4.00 ms a step, 2.00 calls",
         "in use: amp, cuda",
         "note: no py-spy",
@@ -180,7 +183,7 @@ def none_of(value: Any, name: str) -> Any:
 
 
 def test_any_field_may_be_none() -> None:
-    kinds = (Evidence, RankEvidence, Rates, FilesRead, type(rank().loader))
+    kinds = (Evidence, RankEvidence, Rates, FilesRead, Utilisation, type(rank().loader))
     for name in sorted({name for kind in kinds for name in get_type_hints(kind)}):
         seen = none_of(seen_on_gpu(), name)
         assert "None" not in "\n".join(lines(seen, SAID)), name

@@ -26,6 +26,7 @@ from shardkit.measure.doctor.evidence import (
     RankEvidence,
     Rates,
     TraceFacts,
+    Utilisation,
 )
 
 BUSY: dict[str, Any] = {"cores": 2, "cores_busy": 2.0, "script_cores": 1.95}
@@ -398,6 +399,9 @@ def test_a_computing_gpu_is_told_what_it_does_not_use_yet() -> None:
     assert ["autocast" in said[0], "compile" in said[1], "fused=True" in said[2]] == [True] * 3
     fast = rank(0.1, 0.099, device="cuda:0", dtype="bfloat16", flags=frozenset(["cuda", "compile"]))
     assert diagnose(evidence(fast)).cause == NOTHING
+    low = diagnose(evidence(fast, utilisation=Utilisation(mfu=0.12)))
+    assert low.cause == "computing" and "only 12% of the device's peak" in low.change.lower()
+    assert diagnose(evidence(fast, utilisation=Utilisation(mfu=0.4))).cause == NOTHING
     assert diagnose(SICK[NOTHING]).change == "Leave it as it is.", "nothing of CUDA on a CPU"
 
 

@@ -12,8 +12,9 @@ from shardkit.watching.tools import Counter
 
 
 def test_operations_of_a_step_and_their_dtype(tmp_path: Path) -> None:
-    model = nn.Linear(8, 4).to(torch.bfloat16)
-    batch = torch.ones(2, 8, dtype=torch.bfloat16)
+    """A product of (64, 512) and (512, 1024) forward, and two of that size backward."""
+    model = nn.Linear(512, 1024).to(torch.bfloat16)
+    batch = torch.ones(64, 512, dtype=torch.bfloat16, requires_grad=True)
     records = Records(str(tmp_path))
     counter = Counter(records, {"cuda"})
     assert counter.start()
@@ -21,6 +22,7 @@ def test_operations_of_a_step_and_their_dtype(tmp_path: Path) -> None:
     counter.stop()
     records.close()
     ((event,),) = read_records(tmp_path).values()
+    assert event["flops"] == 3 * 2 * 64 * 512 * 1024
     assert event["dtype"] == "bfloat16" and 3 < event["ops"] < 40
     assert event["flags"] == ["cuda"]
 

@@ -83,6 +83,7 @@ class DoctorCommand(click.Command):
 @click.option(
     "--html", "html_file", type=click.Path(), metavar="FILE", help="Write the report as a page."
 )
+@click.option("--peak-tflops", type=float, help="Of the device, where it is not in the table.")
 @click.option("--ranks", type=int, help="With DATASET: processes that will train on this machine.")
 def doctor(dataset: str | None, **options: Any) -> None:
     """Say why a training script waits, and what to change first.
@@ -164,6 +165,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         )
     steps = integer("steps", options["steps"], least=12)
     positive("seconds", options["seconds"])
+    if options["peak_tflops"] is not None:
+        positive("peak_tflops", options["peak_tflops"])
     files = {name: options[name] for name in ("trace", "profile", "json_file", "html_file")}
     for file in filter(None, files.values()):
         refuse_no_file(file)
@@ -184,6 +187,7 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         trace=files["trace"] and Path(files["trace"]),
         profiles=True,
         profile=files["profile"] and Path(files["profile"]),
+        peak_tflops=options["peak_tflops"],
     )
     found = examine(command, plan, run)
     diagnosis = diagnose(found.evidence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter as Counts
+from contextlib import suppress
 from typing import Any
 
 from shardkit.watching.records import Records
@@ -11,47 +12,75 @@ from shardkit.watching.records import Records
 
 class Counter:
     """Counts from :meth:`start` to :meth:`stop`, in one thread and the backward passes it starts.
-    What torch.compile made is not looked into."""
+
+    FLOPs are those of torch.utils.flop_counter: matrix products, convolutions and attention, by its
+    formulas; an operation whose formula fails counts for none. What torch.compile made is not
+    looked into.
+    """
 
     def __init__(self, records: Records, flags: set[str]) -> None:
         self._records, self._flags = records, flags
         self._mode: Any = None
         self._num = 0
-        self._dtypes: Counts[str] = Counts()
+        self._flops: Counts[str] = Counts()
 
     def start(self) -> bool:
         """Return False where nothing can be counted."""
         if "compile" in self._flags:
             return False
         from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils.flop_counter import flop_registry
 
         counter = self
 
         class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
-            """Counts calls, and the dtypes of floating-point arguments."""
+            """Counts calls, and the FLOPs of each dtype."""
 
             def __torch_dispatch__(
                 self, func: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
+                named = kwargs or {}
+                out = func(*args, **named)
                 counter._num += 1
-                first = next((one for one in args if hasattr(one, "dtype")), None)
-                if first is not None and first.is_floating_point():
-                    counter._dtypes[str(first.dtype).removeprefix("torch.")] += 1
-                return func(*args, **(kwargs or {}))
+                formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+                if formula is not None:
+                    with suppress(Exception):  # of shapes that it does not know
+                        dtype = counter._dtype(str(func), args)
+                        counter._flops[dtype] += formula(*args, **named, out_val=out)
+                return out
 
         self._mode = Count()  # type: ignore[no-untyped-call]
         self._mode.__enter__()
         return True
+
+    def _dtype(self, operation: str, args: Any) -> str:
+        """Return the dtype that an operation is done in; ``tf32`` where a GPU may round float32: by
+        default convolutions are, and products are not."""
+        import torch
+
+        first = next((one for one in args if hasattr(one, "dtype")), None)
+        dtype = str(getattr(first, "dtype", "")).removeprefix("torch.")
+        is_rounded = torch.get_float32_matmul_precision() != "highest"
+        if "convolution" in operation:
+            is_rounded = torch.backends.cudnn.allow_tf32
+        return "tf32" if dtype == "float32" and "cuda" in self._flags and is_rounded else dtype
 
     def step(self) -> None:
         """A step begins."""
 
     def stop(self) -> None:
         """Write what was counted."""
+        import torch
+
         self._mode.__exit__(None, None, None)
-        dtype = max(self._dtypes, key=self._dtypes.__getitem__, default="")
-        flags = sorted(self._flags)
-        self._records.write("counted", ops=self._num, dtype=dtype, flags=flags)
+        self._records.write(
+            "counted",
+            ops=self._num,
+            flops=self._flops.total(),
+            dtype=max(self._flops, key=self._flops.__getitem__, default=""),
+            gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+            flags=sorted(self._flags),
+        )
 
 
 PROFILER = "profiler"

@@ -6,7 +6,7 @@ import os
 import shlex
 
 from shardkit.measure.doctor.evidence import Arguments, CodeLine, RankEvidence
-from shardkit.measure.doctor.thresholds import OPTIMIZER
+from shardkit.measure.doctor.thresholds import LOW_MFU, OPTIMIZER
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
 
@@ -154,14 +154,17 @@ def at(rank: RankEvidence, kind: str) -> str:
 # --- a step that computes -----------------------------------------------------------------
 
 
-def computing(rank: RankEvidence) -> str | None:
+def computing(rank: RankEvidence, mfu: float | None) -> str | None:
     """Return what makes the step on a GPU faster, as far as the evidence says; None if nothing."""
     is_slow = rank.step.optimizer > OPTIMIZER * rank.step.total > 0
     hints = {
         'compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
         " forward and loss uses the Tensor Cores": "amp" not in rank.flags
-        and rank.dtype in (None, "float32"),
+        and rank.dtype in (None, "float32", "tf32"),
         "`model = torch.compile(model)` fuses operations": "compile" not in rank.flags,
         "pass fused=True to the optimizer": is_slow and "fused_optimizer" not in rank.flags,
+        f"only {mfu or 0:.0%} of the device's peak is used (MFU): `--trace` shows by what": mfu
+        is not None
+        and mfu < LOW_MFU,
     }
     return next((hint for hint, is_so in hints.items() if is_so), None)

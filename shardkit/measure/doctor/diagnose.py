@@ -140,7 +140,8 @@ def healthy(case: Case) -> Diagnosis:
             f"The loop would be {factor:.2f} times as fast if loading cost nothing, but nothing"
             " that was timed explains what it waits for."
         )
-    hint = advice.computing(case.rank) if advice.is_cuda(case.rank) else None
+    mfu = case.evidence.utilisation.mfu
+    hint = advice.computing(case.rank, mfu) if advice.is_cuda(case.rank) else None
     change = f"{advice.upper(hint)}." if hint else "Leave it as it is."
     if hint:
         return Diagnosis(

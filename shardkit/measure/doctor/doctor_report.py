@@ -353,7 +353,11 @@ def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
 
 
 def _machine(seen: Evidence) -> list[tuple[str, ...]]:
-    found = _system(seen.system)
+    found, used = _system(seen.system), seen.utilisation
+    if used.flops_per_s is not None:
+        of = "" if used.peak is None else f" of {flops(used.peak)}"
+        mfu = "" if used.mfu is None else f", an MFU of {percent(used.mfu)}{of}"
+        found.append(("arithmetic", f"{flops(used.flops_per_s)}{mfu}"))
     if seen.trace is not None:
         trace = seen.trace
         text = (
@@ -373,6 +377,14 @@ def _system(system: SystemEvidence) -> list[tuple[str, str]]:
         stopped = stopped if system.throttled else "never stopped the script"
         found.append(("CPU quota", f"it {stopped}"))
     return found
+
+
+def flops(per_s: float) -> str:
+    """Return floating-point operations a second, with their unit."""
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9)):
+        if per_s >= size:
+            return f"{amount(per_s / size)} {unit}FLOP/s"
+    return f"{amount(per_s / 1e6)} MFLOP/s"
 
 
 # --- lines of code ------------------------------------------------------------------------

@@ -184,7 +184,9 @@ class RankEvidence:
     Attributes:
         timeline: for each step seen: when it began, in seconds from the first one; its phase; its
             wait and its total, in seconds.
-        num_ops: of torch, counted in one step. dtype: that most of these were done in.
+        num_ops: of torch, a step; flops: floating-point operations of a step, of matrix products
+            and convolutions; both counted in one step. dtype: that most of these were done in.
+        gpu: its name, as torch has it; empty where none was seen.
         picture_side: width and height, the larger, of the pictures in a batch, in pixels.
         flags: what was seen in use, of: amp, compile, fused_optimizer, cuda.
         handover: seconds on a core by which the loop takes a batch from a worker, a step.
@@ -203,7 +205,9 @@ class RankEvidence:
     files: FilesRead | None = None
     lines: tuple[CodeLine, ...] = ()
     num_ops: int | None = None
+    flops: float | None = None
     dtype: str | None = None
+    gpu: str = ""
     flags: frozenset[str] = frozenset()
     samples_per_step: int | None = None
     picture_side: int | None = None
@@ -247,6 +251,16 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
+class Utilisation:
+    """How much of the device's peak the model's arithmetic uses. ``mfu``: model FLOPs a second
+    through ``peak``, in FLOPs a second."""
+
+    flops_per_s: float | None = None
+    mfu: float | None = None
+    peak: float | None = None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All that was seen.
 
@@ -267,6 +281,7 @@ class Evidence:
     ranks: tuple[RankEvidence, ...]
     system: SystemEvidence
     trace: TraceFacts | None = None
+    utilisation: Utilisation = Utilisation()
     notes: tuple[str, ...] = ()
     cut_s: float | None = None
     failed: bool = False

@@ -16,7 +16,14 @@ from typing import IO
 
 from shardkit.errors import DataError, ShardkitError
 from shardkit.measure.doctor import collect
-from shardkit.measure.doctor.evidence import Applied, Diagnosis, Evidence, RankEvidence, TraceFacts
+from shardkit.measure.doctor.evidence import (
+    Applied,
+    Diagnosis,
+    Evidence,
+    RankEvidence,
+    TraceFacts,
+    Utilisation,
+)
 from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.profile import hot_lines, read_speedscope, take_profile
 from shardkit.measure.doctor.script import (
@@ -29,6 +36,7 @@ from shardkit.measure.doctor.script import (
     running,
 )
 from shardkit.measure.doctor.trace import read_trace, trace_facts
+from shardkit.measure.doctor.utilisation import utilisation
 from shardkit.watching.records import read_records
 from shardkit.watching.schedule import Plan
 
@@ -63,7 +71,7 @@ class RunOptions:
         to_end: it never is. seconds: at the latest, after its first steps. tell: takes a line now
             and then, of the same stage every ``tell_every_s`` seconds.
         trace: where rank 0's trace goes. profiles: whether a profile is taken; profile: where it
-            goes.
+            goes. peak_tflops: of the device, in teraFLOPs a second; None: by a table.
     """
 
     to_end: bool = False
@@ -73,6 +81,7 @@ class RunOptions:
     trace: Path | None = None
     profiles: bool = False
     profile: Path | None = None
+    peak_tflops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +142,7 @@ def examine(
         ranks=seen,
         system=system,
         trace=trace,
+        utilisation=utilisation(seen[0], options.peak_tflops) if seen else Utilisation(),
         notes=tuple(dict.fromkeys(notes)),
         cut_s=options.seconds if over == LATE else None,
         failed=not over and not told and code != 0,

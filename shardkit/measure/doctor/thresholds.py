@@ -101,3 +101,7 @@ ahead of it."""
 
 OPTIMIZER = 0.08
 """Share of the step in the optimizer, from which on a fused one is worth a line."""
+
+LOW_MFU = 0.3
+"""Model FLOPs utilisation below this is low: well-tuned training of dense models reaches 0.4 to
+0.6, and convolutional networks 0.2 to 0.4."""

@@ -1,0 +1,66 @@
+"""How much of a device's peak the training uses. Pure.
+
+The peaks are NVIDIA's own figures, of data sheets and architecture whitepapers, for dense matrices:
+the newer data sheets name twice as much, with 2:4 sparsity, and halve it in a footnote. Products of
+fp16 and bf16 are those that add up in fp32, as torch's do: GeForce cards have twice the rate only
+where fp16 adds up in fp16, too. A GPU that is not here, a slice of one (MIG) and a laptop's have no
+peak, since none that is near would be right.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shardkit.measure.doctor.evidence import RankEvidence, Utilisation
+
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "float8")
+
+GPUS: dict[str, tuple[float | None, ...]] = {
+    r"GB200": (80, 1250, 2500, 2500, 5000),
+    r"B200": (75, 1100, 2250, 2250, 4500),
+    r"H200 NVL|H100 NVL": (60, 417.5, 835.5, 835.5, 1670.5),
+    r"H200|GH200 (480GB|144G HBM3e)|H100 80GB HBM3": (66.9, 494.7, 989.4, 989.4, 1978.9),
+    r"H100 PCIe": (51.2, 378, 756.5, 756.5, 1513),
+    r"A100([- ](SXM4|PCIe|40GB|80GB)){1,2}": (19.5, 156, 312, 312, None),
+    r"A40": (37.4, 74.8, 149.7, 149.7, None),
+    r"A10": (31.2, 62.5, 125, 125, None),
+    r"A10G": (35, 35, 70, 70, None),
+    r"L4": (30.3, 60, 121, 121, 242.5),
+    r"L40": (90.5, 90.5, 181.05, 181.05, 362),
+    r"L40S": (91.6, 183, 362.05, 362.05, 733),
+    r"V100-SXM2-(16|32)GB": (15.7, None, None, 125, None),
+    r"V100-PCIE-(16|32)GB": (14, None, None, 112, None),
+    r"V100S-PCIE-32GB": (16.4, None, None, 130, None),
+    r"T4": (8.1, None, None, 65, None),
+    r"RTX A6000": (38.7, 77.4, 154.8, 154.8, None),
+    r"RTX 3090": (35.6, 35.6, 71, 71, None),
+    r"RTX 4090": (82.6, 82.6, 165.2, 165.2, 330.3),
+    r"RTX 6000 Ada Generation": (91.1, None, 364.2, 364.2, None),
+    r"RTX 5090": (104.8, 104.8, 209.5, 209.5, 419),
+}
+"""TeraFLOPs a second of :data:`DTYPES`, by what is left of torch's name of a GPU without "NVIDIA",
+"Tesla" and "GeForce". The whole of that has to match: a 3090 Ti, a 4090 D and a 4090 Laptop GPU are
+others."""
+
+
+def peak_of(gpu: str, dtype: str) -> float | None:
+    """Return the most FLOPs a second that a GPU does in a dtype of :data:`DTYPES`; None for a GPU
+    or a dtype that the table does not have. ``float32`` is without TF32, which is ``tf32``."""
+    name = re.sub(r"^(NVIDIA|Tesla|GeForce|\s)+\b", "", gpu.strip(), flags=re.IGNORECASE)
+    for pattern, rates in GPUS.items():
+        if re.fullmatch(pattern, name, flags=re.IGNORECASE):
+            # The kinds of 8-bit floats are equally fast: float8_e4m3fn, float8_e5m2.
+            rate = dict(zip(DTYPES, rates, strict=True)).get(dtype.partition("_")[0])
+            return None if rate is None else rate * 1e12
+    return None
+
+
+def utilisation(rank: RankEvidence, peak_tflops: float | None = None) -> Utilisation:
+    """Return how much of a device's peak one rank uses; None for each figure that is unknown.
+
+    Args:
+        peak_tflops: of the device, in teraFLOPs a second, in place of the table's.
+    """
+    peak = peak_of(rank.gpu, rank.dtype or "") if peak_tflops is None else peak_tflops * 1e12
+    rate = rank.flops * rank.rates.own.steps_per_s if rank.flops else None
+    return Utilisation(rate, rate / peak if rate and peak else None, peak)
