@@ -316,6 +316,10 @@ def test_targets(images: Path, tmp_path: Path) -> None:
         bench(tmp_path / "none")
     with pytest.raises(UsageError, match="a sample is a line, not a file"):
         bench(make_jsonl(tmp_path / "lines"))
+    dataset = packed(images)
+    for targets in ([images, dataset], [dataset]):
+        with pytest.raises(UsageError, match="--formats packs a sample of one plain folder"):
+            bench(*targets, formats="all")
     with pytest.raises(UsageError, match="folder has the fields txt: no pictures to train"):
         bench(make_texts(tmp_path / "texts"), read="train")
     both = make_images(tmp_path / "split" / "test").parent

@@ -1,18 +1,128 @@
-"""bench: what it says, and the command."""
+"""bench: what it packs for itself, what it says, and the command."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benches import bench, make_folder, quick, shorten  # noqa: F401
-from conftest import Run
+from conftest import Run, write
 
+import shardkit
+from shardkit.errors import DestinationError
+from shardkit.measure.bench import benchmark as bench_module
+from shardkit.measure.bench import scratch
 from shardkit.measure.bench.bench_report import BatchTimes, Row, Seconds, in_words
 from shardkit.measure.verdict import Interval
+
+# --- made for the bench -------------------------------------------------------------------
+
+
+@pytest.fixture
+def _unchanged(tmp_path: Path) -> Iterator[None]:
+    """Nothing is left beside the source."""
+    yield
+    assert not list(tmp_path.rglob(".shardkit-bench-*"))
+
+
+@quick
+@pytest.mark.usefixtures("_unchanged")
+def test_formats(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    write(images / "class0" / "bad.jpg", "no picture")
+    report = bench(images, formats="all", say=said.append)
+    assert [row["target"] for row in report["rows"]] == [
+        "folder", "lmdb", "hdf5", "webdataset", "npy",
+    ]  # fmt: skip
+    assert re.fullmatch(
+        rf"packing 37 samples \(about [\d.]+ kB\) into lmdb, hdf5, webdataset, npy in"
+        rf" {images.parent}/.shardkit-bench-\w+, which is removed afterwards",
+        said[0],
+    )
+    chosen = bench(images, formats=["tar", "npy"], limit=7, batch_size=4)
+    assert [row["target"] for row in chosen["rows"]] == ["folder", "webdataset", "npy"]
+    assert re.search("3 targets returned the same [67] samples", chosen["checked"])
+    monkeypatch.setattr(scratch, "NUM_BYTES", 4000)
+    found = re.search(r"same (\d+) samples", bench(images, formats="npy", batch_size=1)["checked"])
+    assert found is not None
+    assert 2 <= int(found[1]) <= 12
+
+
+@pytest.mark.usefixtures("_unchanged")
+def test_where_the_source_cannot_be_written_beside_the_current_folder_serves(
+    images: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "here"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    real = scratch.tempfile.mkdtemp
+    refused = [images.parent]
+
+    def refuse(prefix: str, dir: Path) -> str:
+        if dir in refused:
+            raise PermissionError(13, "Permission denied")
+        return real(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", refuse)
+    said: list[str] = []
+    bench(images, formats="npy", say=said.append, rounds=1)
+    assert f" in {other}/.shardkit-bench-" in said[0]
+    refused.append(other)
+    with pytest.raises(DestinationError, match="Permission denied"):
+        bench(images, formats="npy")
+
+
+@quick
+@pytest.mark.usefixtures("_unchanged")
+@pytest.mark.parametrize("where", ["packing", "measuring"])
+def test_interrupted_nothing_is_left(
+    images: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    if where == "packing":
+        monkeypatch.setattr(scratch, "run_pack", interrupt)
+    else:
+        monkeypatch.setattr(bench_module, "interleave", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bench(images, formats="npy")
+
+
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".shardkit-bench")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ended_from_outside_it_leaves_nothing_for_long(images: Path, number: int) -> None:
+    command = [sys.executable, "-m", "shardkit", "bench", images, "--formats", "npy"]
+    env = {**os.environ, "PYTHONPATH": str(Path(shardkit.__file__).parents[1])}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+    assert process.stderr is not None
+    while "measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    assert len(left_in(images.parent)) == 1
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    if number == signal.SIGKILL:
+        assert len(left_in(images.parent)) == 1
+        with scratch._scratch(images.parent) as mine:
+            assert left_in(images.parent) == [mine.name], "the next one removes it"
+            with scratch._scratch(images.parent):
+                assert len(left_in(images.parent)) == 2, "but not what is in use"
+    else:
+        assert process.returncode == 128 + number
+        assert said.splitlines()[-1].endswith("interrupted; temporary files are removed")
+    assert left_in(images.parent) == []
+
 
 # --- words and the command line -----------------------------------------------------------
 
@@ -135,6 +245,7 @@ def test_refusals_are_one_line(run: Run) -> None:
     for args in (
         ["bench"],
         ["bench", "pictures", "--workers", "two"],
+        ["bench", "pictures", "--formats", "zip"],
         ["bench", "nothing"],
         ["bench", "pictures", "--json", "none/there.json"],
         ["bench", "pictures", "--html", "none/there.html"],

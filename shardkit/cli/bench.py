@@ -53,6 +53,11 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @click.option("--cold", is_flag=True, help="Drop files from the page cache before each case.")
 @click.option("--rounds", type=int, help="In each, all in turn.  [default: 20, or 12 cold]")
 @click.option(
+    "--formats",
+    metavar="all|NAMES",
+    help="Pack a sample of the one TARGET, a folder, into each of these, and measure them, too.",
+)
+@click.option(
     "--limit",
     type=int,
     metavar="N",
@@ -81,7 +86,7 @@ def bench(
     for path in (json_file, html_file):
         if path and path != "-":
             refuse_no_file(path)
-    with interrupted("nothing was written"):
+    with interrupted("temporary files are removed"):
         found = measure(*targets, say=lambda line: click.echo(line, err=True), **options)
     report = replace(found, command=shlex.join(["shardkit", *sys.argv[1:]]))
     text = json.dumps(report.to_json(), indent=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from shardkit.measure.bench.cases import Loading, limits
 from shardkit.measure.bench.evaluate import Measured, make_report
 from shardkit.measure.bench.options import BenchOptions, refuse_without_pictures
 from shardkit.measure.bench.same import align, check_same
+from shardkit.measure.bench.scratch import packed_samples
 from shardkit.measure.bench.target import (
     FolderTarget,
     PackedTarget,
@@ -42,6 +44,7 @@ Say = Callable[[str], None]
 
 def bench(
     *targets: str | Path,
+    formats: Sequence[str] | str | None = None,
     workers: Sequence[int] | None = None,
     say: Say = lambda line: None,
     **options: Any,
@@ -51,6 +54,8 @@ def bench(
     Args:
         targets: datasets of any format, also behind URLs, third-party tars, plain folders. The
             others are compared with the first.
+        formats: names, or ``"all"``: pack a sample of the only target, a folder, into each of
+            these formats, in a temporary folder beside it, and measure those, too.
         workers: counts to measure with; by default 0 and one a core.
         say: called with a line before what takes long.
         options: see :class:`shardkit.measure.bench.options.BenchOptions`.
@@ -69,9 +74,12 @@ def bench(
     paths = [as_place(path, "a target") for path in targets]
     if not paths:
         raise UsageError("name at least one dataset or folder to measure")
-    opened = [open_target(path, made) for path in paths]
-    name_apart(opened)
-    return _measure(opened, _choose(opened, made), made, say)
+    with ExitStack() as stack:
+        opened = [open_target(path, made) for path in paths]
+        if formats is not None:
+            opened = stack.enter_context(packed_samples(opened, formats, made, say))
+        name_apart(opened)
+        return _measure(opened, _choose(opened, made), made, say)
 
 
 def open_target(place: Path | Url, options: BenchOptions) -> Target:

@@ -322,7 +322,7 @@ class FolderTarget(Target):
     is measured.
 
     Attributes:
-        corpus: packs the same samples.
+        corpus: packs the same samples. mean_bytes: of the files of a sample.
     """
 
     format = "folder"
@@ -341,6 +341,7 @@ class FolderTarget(Target):
         split = _choose_split([run.split for run in runs], path)
         self._runs = [run for run in runs if run.split == split]
         self._ends = np.cumsum([len(run) for run in self._runs])
+        self.mean_bytes = sum(sum(run.sizes) for run in self._runs) / max(len(self), 1)
         self._entries: dict[int, Entry] = {}
         self._row_of: dict[bytes, int] = {}
 
