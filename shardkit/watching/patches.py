@@ -9,11 +9,14 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from shardkit.watching.clock import quick_look
 from shardkit.watching.fetching import Fetching
 from shardkit.watching.loop import Watch, WatchedLoop, users_line
+from shardkit.watching.schedule import Plan
 from shardkit.watching.tools import PROFILER
 
 SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
@@ -22,13 +25,8 @@ SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 COLLECTIVES = (
     *("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather"),
     *("scatter", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
-    *(
-        "barrier",
-        "all_gather_object",
-        "broadcast_object_list",
-        "gather_object",
-        "monitored_barrier",
-    ),
+    *("barrier", "all_gather_object", "broadcast_object_list", "gather_object"),
+    "monitored_barrier",
 )
 
 Patch = Callable[[Any], None]
@@ -36,142 +34,135 @@ Patch = Callable[[Any], None]
 
 def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
     """Return what is done to each module once it is there."""
-    calls = Calls(watch)
-    loaders = DataLoaderPatch(watch)
-    region = fetching.region
+    timed, flag = partial(_time, watch), partial(_flag, watch)
+    region = partial(_regions, fetching.region)
     return {
-        "builtins": lambda module: calls.time(module, "logging", "print"),
-        "os": lambda module: calls.time(module, "logging", "fsync"),
-        "logging": lambda module: calls.time(module.Logger, "logging", "callHandlers"),
-        "torch": lambda module: _torch(watch, calls, module),
-        "torch.autograd": calls.backward,
-        "torch.optim.optimizer": calls.optimizer,
-        "torch.serialization": lambda module: calls.time(module, "checkpoint", "save"),
-        "safetensors.torch": lambda module: calls.time(module, "checkpoint", "save_file"),
-        "torch.distributed.distributed_c10d": lambda module: calls.time(
+        "builtins": lambda module: timed(module, "logging", "print"),
+        "os": lambda module: timed(module, "logging", "fsync"),
+        "logging": lambda module: timed(module.Logger, "logging", "callHandlers"),
+        "torch": partial(_torch, watch),
+        "torch.autograd": partial(_backward, watch),
+        "torch.optim.optimizer": partial(_optimizer, watch),
+        "torch.serialization": lambda module: timed(module, "checkpoint", "save"),
+        "safetensors.torch": lambda module: timed(module, "checkpoint", "save_file"),
+        "torch.distributed.distributed_c10d": lambda module: timed(
             module, "collective", *COLLECTIVES
         ),
-        "torch.utils.tensorboard.writer": lambda module: calls.time(
+        "torch.utils.tensorboard.writer": lambda module: timed(
             module.SummaryWriter, "logging", *_named(module.SummaryWriter, "add_"), "flush"
         ),
-        "torch.amp.autocast_mode": lambda module: calls.flag(module.autocast, "amp", "__enter__"),
-        "torch.profiler.profiler": lambda module: calls.flag(module._KinetoProfile, PROFILER),
-        "torch.autograd.profiler": lambda module: calls.flag(module.profile, PROFILER),
-        "torch.utils.data.dataloader": lambda module: _loaders(calls, loaders, module),
-        "torch.utils.data._utils.fetch": lambda module: _fetchers(fetching, module),
-        "PIL.Image": lambda module: _pil(region, module),
-        "PIL.ImageFile": lambda module: _regions(region, module.ImageFile, "decode", "load"),
-        "simplejpeg": lambda module: _regions(region, module, "decode", "decode_jpeg"),
-        "cv2": lambda module: _cv2(fetching, region, module),
-        "torchvision.io.image": lambda module: _torchvision(fetching, region, module),
-        "tokenizers": lambda module: _regions(
-            region, module.Tokenizer, "tokenize", "encode", "encode_batch", "encode_batch_fast"
+        "torch.amp.autocast_mode": lambda module: flag(module.autocast, "amp", "__enter__"),
+        "torch.profiler.profiler": lambda module: flag(module._KinetoProfile, PROFILER),
+        "torch.autograd.profiler": lambda module: flag(module.profile, PROFILER),
+        "torch.utils.data.dataloader": partial(_loaders, watch),
+        "torch.utils.data._utils.fetch": partial(_fetchers, fetching),
+        "PIL.Image": partial(_pil, fetching),
+        "PIL.ImageFile": lambda module: region(module.ImageFile, "decode", "load"),
+        "simplejpeg": lambda module: region(module, "decode", "decode_jpeg"),
+        "cv2": partial(_cv2, fetching),
+        "torchvision.io.image": partial(_torchvision, fetching),
+        "tokenizers": lambda module: region(
+            module.Tokenizer, "tokenize", "encode", "encode_batch", "encode_batch_fast"
         ),
-        "transformers.tokenization_utils_base": lambda module: _regions(
-            region, module.PreTrainedTokenizerBase, "tokenize", "__call__", "encode"
+        "transformers.tokenization_utils_base": lambda module: region(
+            module.PreTrainedTokenizerBase, "tokenize", "__call__", "encode"
         ),
-        "tiktoken.core": lambda module: _regions(
-            region, module.Encoding, "tokenize", "encode", "encode_ordinary", "encode_batch"
+        "tiktoken.core": lambda module: region(
+            module.Encoding, "tokenize", "encode", "encode_ordinary", "encode_batch"
         ),
     }
 
 
-class Calls:
-    """Times what a training loop calls, in its own thread."""
+# --- what a training loop calls, in its own thread ----------------------------------------
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
 
-    def time(self, owner: Any, kind: str, *names: str) -> None:
-        """Functions of a module, or methods of a class, whose time is that kind's."""
-        for name in names:
-            function = getattr(owner, name, None)
-            if function is not None:
-                setattr(owner, name, self._timed(kind, function))
+def _time(watch: Watch, owner: Any, kind: str, *names: str) -> None:
+    """Time functions of a module, or methods of a class, as that kind."""
+    for name in names:
+        function = getattr(owner, name, None)
+        if function is not None:
+            setattr(owner, name, _timed(watch, kind, function))
 
-    def _timed(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        watch = self._watch
 
-        @functools.wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            step = watch.timing()
-            if step is None:
-                return function(*args, **kwargs)
-            watch.depth += 1
-            start = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                watch.depth = max(0, watch.depth - 1)
-                step.add(kind, start, time.perf_counter(), sys._getframe(1))
-
-        return timed
-
-    def backward(self, module: Any) -> None:
-        """Passes backward, in whose time DDP waits for other ranks."""
-        watch, function = self._watch, module.backward
-
-        @functools.wraps(function)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            step = watch.timing()
-            if step is None:
-                return function(*args, **kwargs)
-            watch.depth += 1
-            # Alone on a CPU it waits for its own threads, which needs no exact clock.
-            look = watch.clock.now if watch.has_others or "cuda" in watch.flags else quick_look
-            before = look()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                watch.depth = max(0, watch.depth - 1)
-                spent = look() - before
-                step.add("backward", before.wall, before.wall + spent.wall)
-                step.add("backward blocked", 0.0, spent.blocked)
-
-        module.backward = backward
-
-    def optimizer(self, module: Any) -> None:
-        """Steps of all optimizers, by torch's own hooks."""
-        watch = self._watch
-        began: list[float] = []
-
-        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            began.clear()
-            # A closure is the whole step, as Lightning has it, whose parts are timed by themselves.
-            is_whole = any(callable(one) for one in (*args[1:], *kwargs.values()))
-            if watch.timing() is not None and not is_whole:
-                watch.depth += 1
-                began.append(time.perf_counter())
-                if any(group.get("fused") for group in optimizer.param_groups):
-                    watch.flags.add("fused_optimizer")
-
-        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if began and watch.step is not None:
-                watch.depth = max(0, watch.depth - 1)
-                watch.step.add("optimizer", began.pop(), time.perf_counter())
-
-        module.register_optimizer_step_pre_hook(before)
-        module.register_optimizer_step_post_hook(after)
-
-    def copies(self, owner: Any, *names: str) -> None:
-        """Methods of tensors that may copy to or from a device."""
-        watch = self._watch
-        for name in names:
-            setattr(owner, name, _copying(watch, getattr(owner, name)))
-
-    def flag(self, owner: Any, flag: str, name: str = "__init__") -> None:
-        """Note that something is in use."""
-        watch, function = self._watch, getattr(owner, name)
-
-        @functools.wraps(function)
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            watch.flags.add(flag)
+def _timed(watch: Watch, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        step = watch.timing()
+        if step is None:
             return function(*args, **kwargs)
+        watch.depth += 1
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            watch.depth = max(0, watch.depth - 1)
+            step.add(kind, start, time.perf_counter(), sys._getframe(1))
 
-        setattr(owner, name, noted)
+    return timed
+
+
+def _backward(watch: Watch, module: Any) -> None:
+    """Time passes backward, in which DDP waits for other ranks."""
+    function = module.backward
+
+    @functools.wraps(function)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        step = watch.timing()
+        if step is None:
+            return function(*args, **kwargs)
+        watch.depth += 1
+        # Alone on a CPU it waits for its own threads, which needs no exact clock.
+        look = watch.clock.now if watch.has_others or "cuda" in watch.flags else quick_look
+        before = look()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            watch.depth = max(0, watch.depth - 1)
+            spent = look() - before
+            step.add("backward", before.wall, before.wall + spent.wall)
+            step.add("backward blocked", 0.0, spent.blocked)
+
+    module.backward = backward
+
+
+def _optimizer(watch: Watch, module: Any) -> None:
+    """Time steps of all optimizers, by torch's own hooks."""
+    began: list[float] = []
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        began.clear()
+        # A closure is the whole step, as Lightning has it, whose parts are timed by themselves.
+        is_whole = any(callable(one) for one in (*args[1:], *kwargs.values()))
+        if watch.timing() is not None and not is_whole:
+            watch.depth += 1
+            began.append(time.perf_counter())
+            if any(group.get("fused") for group in optimizer.param_groups):
+                watch.flags.add("fused_optimizer")
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if began and watch.step is not None:
+            watch.depth = max(0, watch.depth - 1)
+            watch.step.add("optimizer", began.pop(), time.perf_counter())
+
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+
+
+def _flag(watch: Watch, owner: Any, flag: str, name: str = "__init__") -> None:
+    """Note that something is in use."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        watch.flags.add(flag)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, noted)
 
 
 def _copying(watch: Watch, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Time a method of tensors that may copy to or from a device."""
+
     @functools.wraps(function)
     def copy(self: Any, *args: Any, **kwargs: Any) -> Any:
         step = watch.timing()
@@ -187,20 +178,15 @@ def _copying(watch: Watch, function: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-# --- torch --------------------------------------------------------------------------------
+def _torch(watch: Watch, module: Any) -> None:
+    tensor = module.Tensor
+    _time(watch, tensor, "sync", *SYNCS)
+    _time(watch, module.cuda, "sync", "synchronize")
+    tensor.to, tensor.cuda = _copying(watch, tensor.to), _copying(watch, tensor.cuda)
+    _flag(watch, module, "compile", "compile")
 
 
-def _loaders(calls: Calls, loaders: DataLoaderPatch, module: Any) -> None:
-    """An iterator that is dropped waits for the end of its workers."""
-    loaders.patch(module)
-    calls.time(module._MultiProcessingDataLoaderIter, "wait", "_shutdown_workers")
-
-
-def _torch(watch: Watch, calls: Calls, module: Any) -> None:
-    calls.time(module.Tensor, "sync", *SYNCS)
-    calls.time(module.cuda, "sync", "synchronize")
-    calls.copies(module.Tensor, "to", "cuda")
-    calls.flag(module, "compile", "compile")
+# --- batches ------------------------------------------------------------------------------
 
 
 def _fetchers(fetching: Fetching, module: Any) -> None:
@@ -230,29 +216,28 @@ def _fetched(fetching: Fetching, function: Callable[..., Any]) -> Callable[..., 
     return fetch
 
 
-# --- decoders -----------------------------------------------------------------------------
-
-
 def _regions(region: Callable[..., Any], owner: Any, kind: str, *names: str) -> None:
     for name in names:
         function = getattr(owner, name, None)
-        if function is None:
-            continue
-        try:
-            setattr(owner, name, region(kind, function))
-        except TypeError:  # a type that cannot be changed
-            continue
+        if function is not None:
+            with suppress(TypeError):  # a type that cannot be changed
+                setattr(owner, name, region(kind, function))
 
 
-def _pil(region: Callable[..., Any], module: Any) -> None:
-    """Opening a file, which decodes it as soon as its pixels are asked for, and making it small."""
-    _regions(region, module, "decode", "open")
-    _regions(region, module.Image, "decode", "convert", "resize", "thumbnail")
+def _pil(fetching: Fetching, module: Any) -> None:
+    """Time opening a file, which is decoded once its pixels are asked for, and making it small."""
+    _regions(fetching.region, module, "decode", "open")
+    _regions(fetching.region, module.Image, "decode", "convert", "resize", "thumbnail")
 
 
-def _torchvision(fetching: Fetching, region: Callable[..., Any], module: Any) -> None:
+def _torchvision(fetching: Fetching, module: Any) -> None:
     fetching.note_paths(module, "read_file")
-    _regions(region, module, "decode", *_named(module, "decode_", "read_image"))
+    _regions(fetching.region, module, "decode", *_named(module, "decode_", "read_image"))
+
+
+def _cv2(fetching: Fetching, module: Any) -> None:
+    _regions(fetching.region, module, "decode", "imread", "imdecode")
+    fetching.note_paths(module, "imread")
 
 
 def _named(owner: Any, *starts: str) -> list[str]:
@@ -260,80 +245,73 @@ def _named(owner: Any, *starts: str) -> list[str]:
     return [name for name in dir(owner) if name.startswith(starts)]
 
 
-def _cv2(fetching: Fetching, region: Callable[..., Any], module: Any) -> None:
-    _regions(region, module, "decode", "imread", "imdecode")
-    fetching.note_paths(module, "imread")
-
-
 # --- torch's DataLoader --------------------------------------------------------------------
 
 
-class DataLoaderPatch:
-    """What is done to ``torch.utils.data.dataloader``."""
+def _loaders(watch: Watch, module: Any) -> None:
+    """Watch loaders and their iterators."""
+    loader, iterator = module.DataLoader, module._BaseDataLoaderIter
+    loader.__init__ = _init(watch.plan, loader.__init__)
+    loader.__iter__ = _iter(watch, loader.__iter__)
+    iterator.__next__ = _next(iterator.__next__)
+    iterator._next_index = _next_index(iterator._next_index)
+    # An iterator that is dropped waits for the end of its workers.
+    _time(watch, module._MultiProcessingDataLoaderIter, "wait", "_shutdown_workers")
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
 
-    def patch(self, module: Any) -> None:
-        """Patch the module."""
-        loader, iterator = module.DataLoader, module._BaseDataLoaderIter
-        loader.__init__ = self._init(loader.__init__)
-        loader.__iter__ = self._iter(loader.__iter__)
-        iterator.__next__ = self._next(iterator.__next__)
-        iterator._next_index = self._next_index(iterator._next_index)
+def _init(plan: Plan, original: Callable[..., None]) -> Callable[..., None]:
+    """Give a loader other arguments, where the plan asks for them; note the line that made it."""
+    signature = inspect.signature(original)
 
-    def _init(self, original: Callable[..., None]) -> Callable[..., None]:
-        """With other arguments, where the plan asks for them; and the line that made it."""
-        plan, signature = self._watch.plan, inspect.signature(original)
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if plan.loader:
+            given = signature.bind(self, *args, **kwargs)
+            if type(given.arguments.get("dataset")).__name__ == plan.dataset:
+                given.arguments.update(plan.loader)
+            args, kwargs = given.args[1:], given.kwargs
+        original(self, *args, **kwargs)
+        self.__dict__["_watched_line"] = users_line(sys._getframe(1))
 
-        @functools.wraps(original)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            if plan.loader:
-                given = signature.bind(self, *args, **kwargs)
-                if type(given.arguments.get("dataset")).__name__ == plan.dataset:
-                    given.arguments.update(plan.loader)
-                args, kwargs = given.args[1:], given.kwargs
-            original(self, *args, **kwargs)
-            self.__dict__["_watched_line"] = users_line(sys._getframe(1))
+    return init
 
-        return init
 
-    def _iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        watch = self._watch
+def _iter(watch: Watch, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def begin(self: Any) -> Any:
+        depth = self.num_workers * (self.prefetch_factor or 0)
+        loop = watch.loop(_key(self), _facts(self), depth, can_reread=self._dataset_kind == 0)
+        began = loop.begin()
+        _STARTING.append(loop)
+        try:
+            iterator = original(self)
+        finally:
+            _STARTING.pop()
+        iterator._watched = iteration = Iteration(loop, began, time.perf_counter() - began)
+        weakref.finalize(iterator, loop.leave, iteration).atexit = False
+        return iterator
 
-        @functools.wraps(original)
-        def begin(self: Any) -> Any:
-            depth = self.num_workers * (self.prefetch_factor or 0)
-            loop = watch.loop(_key(self), _facts(self), depth, can_reread=self._dataset_kind == 0)
-            began = loop.begin()
-            _STARTING.append(loop)
-            try:
-                iterator = original(self)
-            finally:
-                _STARTING.pop()
-            iterator._watched = iteration = Iteration(loop, began, time.perf_counter() - began)
-            weakref.finalize(iterator, loop.leave, iteration).atexit = False
-            return iterator
+    return begin
 
-        return begin
 
-    def _next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def next_(self: Any) -> Any:
-            iteration = getattr(self, "_watched", None)
-            return original(self) if iteration is None else iteration.next(self, original)
+def _next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def next_(self: Any) -> Any:
+        iteration = getattr(self, "_watched", None)
+        return original(self) if iteration is None else iteration.next(self, original)
 
-        return next_
+    return next_
 
-    def _next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def next_index(self: Any) -> Any:
-            index = original(self)
-            iteration = getattr(self, "_watched", None)
-            loop = _STARTING[-1] if _STARTING else iteration and iteration.loop
-            return index if loop is None else loop.rereading.index(index)
 
-        return next_index
+def _next_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def next_index(self: Any) -> Any:
+        index = original(self)
+        iteration = getattr(self, "_watched", None)
+        loop = _STARTING[-1] if _STARTING else iteration and iteration.loop
+        return index if loop is None else loop.rereading.index(index)
+
+    return next_index
 
 
 _STARTING: list[WatchedLoop] = []

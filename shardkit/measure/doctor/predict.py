@@ -23,11 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from shardkit.measure.doctor.evidence import (
-    Gain,
-    Rate,
-    WorkerTimes,
-)
+from shardkit.measure.doctor.evidence import Gain, Rate, WorkerTimes
 from shardkit.measure.doctor.pipeline import Loop, made_in, modelled
 from shardkit.measure.figures import amount
 from shardkit.measure.figures import milliseconds as ms
