@@ -47,9 +47,9 @@ class Waits:
 
 
 class watch(Generic[T]):  # noqa: N801 - used as a function
-    """Pass a loader's batches on, and print how long the loop waited for them when it ends. Also
-    tells ``shardkit doctor`` of loaders
-    that it does not know, if the script runs under it.
+    """Pass a loader's batches on, and print how long the loop waited for them when it ends.
+
+    Also tells ``shardkit doctor`` of loaders that it does not know, if the script runs under it.
 
     Args:
         loader: whatever is iterated over, again and again if need be. out: where the lines go, by
@@ -99,7 +99,11 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
                 waits.busy_s += done - handed
                 waits.steps += 1
         finally:
-            self._sum_up()
+            if waits.steps and not self._is_silent:
+                more = "; `shardkit doctor -- python ...` says why" * (waits.share > SHORT)
+                with suppress(OSError, ValueError):  # a closed stream must not end a training run
+                    self._out.write(f"shardkit: {waits}{more}\n")
+                    self._out.flush()
 
     def _batches(self) -> Iterator[T]:
         """Return the loader's; by way of the doctor, where it watches."""
@@ -134,18 +138,6 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
                 yield batch
         finally:
             loop.end()
-
-    def _sum_up(self) -> None:
-        if self._is_silent or not self.waits.steps:
-            return
-        short = self.waits.share > SHORT
-        more = "; `shardkit doctor -- python ...` says why" if short else ""
-        self._write(f"shardkit: {self.waits}{more}\n")
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # a closed stream must not end a training run
-            self._out.write(text)
-            self._out.flush()
 
 
 def _is_known(loader: object) -> bool:

@@ -43,18 +43,14 @@ class Target(Protocol):
     """A place that samples are read from, in one way.
 
     Attributes:
-        name: of its own. format: ``lmdb``, ``folder`` ... path: as given; behind a URL, where it is
-            kept.
+        name: of its own. format: ``lmdb``, ``folder`` ... place: as given. path: the same; behind a
+            URL, where it is kept.
     """
 
     name: str
     format: str
+    place: Path | Url
     path: Path
-
-    @property
-    def place(self) -> Path | Url:
-        """The place as given."""
-        return self.path
 
     def __len__(self) -> int: ...
 
@@ -138,18 +134,14 @@ class PackedTarget(Target):
     def __init__(self, place: Path | Url) -> None:
         # A page that is mapped cannot be dropped from the cache: what is kept is a copy, which has
         # not opened its files.
-        self._dataset = copy.copy(Dataset(_given(place)))
-        self._place = place
+        self._dataset = copy.copy(Dataset(str(place)))
+        self.place = place
         self.path = place if isinstance(place, Path) else self._dataset.located.folder
         self.name = self.format = self._dataset.info.container
 
     @property
-    def place(self) -> Path | Url:
-        return self._place
-
-    @property
     def _remote(self) -> Any:
-        return self._dataset.located.storage if isinstance(self._place, Url) else None
+        return self._dataset.located.storage if isinstance(self.place, Url) else None
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -199,7 +191,7 @@ class PackedTokens(PackedTarget):
 
     def __init__(self, place: Path | Url) -> None:
         super().__init__(place)
-        self._tokens = copy.copy(TokenDataset(_given(place), seq_len=SEQ_LEN))
+        self._tokens = copy.copy(TokenDataset(str(place), seq_len=SEQ_LEN))
 
     def __len__(self) -> int:
         return len(copy.copy(self._tokens))
@@ -214,10 +206,6 @@ class PackedTokens(PackedTarget):
     @property
     def sample_bytes(self) -> int:
         return SEQ_LEN * copy.copy(self._tokens)._store.dtype.itemsize
-
-
-def _given(place: Path | Url) -> str | Path:
-    return str(place) if isinstance(place, Url) else place
 
 
 def missing(name: str, key: str) -> DataError:
@@ -328,7 +316,7 @@ class FolderTarget(Target):
     format = "folder"
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = self.place = path
         self.name = self.format
         self.corpus = open_corpus(path)
         kind = self.corpus.kind

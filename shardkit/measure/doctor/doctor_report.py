@@ -23,7 +23,6 @@ from shardkit.measure.doctor.evidence import (
     RankEvidence,
     Rates,
     StepTimes,
-    SystemEvidence,
     WorkerTimes,
 )
 from shardkit.measure.figures import amount, milliseconds, percent, shortened, table, times
@@ -173,7 +172,9 @@ def sections(
 
     Names may hold any bytes, which Python reads as lone surrogates: all texts are made showable.
     """
-    rank = chosen_rank(evidence, diagnosis)
+    ranks = evidence.ranks
+    # The slow one, if one is.
+    rank = next((one for one in ranks if one.rank == diagnosis.rank), ranks[0] if ranks else None)
     made = [Section("", _verdict(diagnosis, applied))]
     if rank is not None:
         where = f" on rank {rank.rank}" if len(evidence.ranks) > 1 else ""
@@ -187,9 +188,9 @@ def sections(
             Section("loop", _loop(rank)),
         ]
     seconds = f"machine, in {amount(evidence.system.seconds)} s"
-    ranks = ("rank", "step", "wait", "own time", "all-reduces", "cores", "")
+    columns = ("rank", "step", "wait", "own time", "all-reduces", "cores", "")
     made += [
-        Section("ranks", _ranks(evidence, diagnosis, most_ranks), ranks),
+        Section("ranks", _ranks(evidence, diagnosis, most_ranks), columns),
         Section(seconds, _machine(evidence)),
         Section("costly lines of code", _code(evidence), ("where", "what", "cost")),
         Section("", _notes(evidence, diagnosis)),
@@ -199,18 +200,6 @@ def sections(
         for one in made
         if one.rows
     ]
-
-
-def chosen_rank(evidence: Evidence, diagnosis: Diagnosis) -> RankEvidence | None:
-    """Return the rank to look at: the slow one, if one is; None if nothing was seen of any."""
-    ranks = evidence.ranks
-    return next((one for one in ranks if one.rank == diagnosis.rank), ranks[0] if ranks else None)
-
-
-def shown_ranks(evidence: Evidence, diagnosis: Diagnosis, most: int) -> list[RankEvidence]:
-    """Return so many of the ranks at most; the slow one is among them."""
-    first = sorted(evidence.ranks, key=lambda one: one.rank != diagnosis.rank)[:most]
-    return sorted(first, key=lambda one: one.rank)
 
 
 def name(text: str) -> str:
@@ -333,11 +322,13 @@ def _loader_in_words(loader: LoaderFacts) -> str:
 
 
 def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
-    """Return a line for each rank. Its own time waits for no batch and no other rank."""
+    """Return a line for each rank, or so many; the slow one is among them. Its own time waits for
+    no batch and no other rank."""
     if len(seen.ranks) < 2:
         return []
     rows: list[tuple[str, ...]] = []
-    for rank in shown_ranks(seen, said, most):
+    first = sorted(seen.ranks, key=lambda one: one.rank != said.rank)[:most]
+    for rank in sorted(first, key=lambda one: one.rank):
         step = rank.step
         own = step.total - step.wait - step.collective
         spent = (step.total, step.wait, own, step.collective)
@@ -353,7 +344,15 @@ def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
 
 
 def _machine(seen: Evidence) -> list[tuple[str, ...]]:
-    found, used = _system(seen.system), seen.utilisation
+    system, used = seen.system, seen.utilisation
+    busy, own = amount(system.cores_busy), amount(system.script_cores)
+    found = [("cores", f"{system.cores}, of which {busy} were busy; the script used {own}")]
+    if system.throttled is not None:
+        share = f"{percent(system.throttled)} of the time"
+        stopped = (
+            f"it stopped the script {share}" if system.throttled else "it never stopped the script"
+        )
+        found.append(("CPU quota", stopped))
     if used.flops_per_s is not None:
         of = "" if used.peak is None else f" of {flops(used.peak)}"
         mfu = "" if used.mfu is None else f", an MFU of {percent(used.mfu)}{of}"
@@ -367,16 +366,6 @@ def _machine(seen: Evidence) -> list[tuple[str, ...]]:
         )
         found.append(("trace", text))
     return [*found]
-
-
-def _system(system: SystemEvidence) -> list[tuple[str, str]]:
-    busy, own = amount(system.cores_busy), amount(system.script_cores)
-    found = [("cores", f"{system.cores}, of which {busy} were busy; the script used {own}")]
-    if system.throttled is not None:
-        stopped = f"stopped the script {percent(system.throttled)} of the time"
-        stopped = stopped if system.throttled else "never stopped the script"
-        found.append(("CPU quota", f"it {stopped}"))
-    return found
 
 
 def flops(per_s: float) -> str:
