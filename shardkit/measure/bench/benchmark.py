@@ -14,7 +14,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.measure.bench.bench_report import Report
 from shardkit.measure.bench.cases import Loading, limits
-from shardkit.measure.bench.evaluate import Measured, make_report
+from shardkit.measure.bench.evaluate import make_report
 from shardkit.measure.bench.options import BenchOptions, refuse_without_pictures
 from shardkit.measure.bench.same import align, check_same
 from shardkit.measure.bench.scratch import packed_samples
@@ -119,4 +119,4 @@ def _measure(
     # Limits come last: the error for a damaged picture names it only if a loader finds it.
     beyond = limits(targets, rows, samples.sizes, options)
     result = interleave({**cases, **beyond}, options.rounds or 1, warmup)
-    return make_report(Measured([*targets], cases, [*beyond], result, samples, options))
+    return make_report(cases, beyond, result, samples, options)

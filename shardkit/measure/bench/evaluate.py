@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from shardkit.measure.bench.bench_report import (
 from shardkit.measure.bench.cases import Loading, limits_of
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import Samples
-from shardkit.measure.bench.target import Target
 from shardkit.measure.machine import commit, machine
 from shardkit.measure.timing import Measurement, Result, Unit
 from shardkit.measure.verdict import Interval, spread, verdict
@@ -47,52 +46,48 @@ NOT_COLD = {
 }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Everything that was measured."""
-
-    targets: list[Target]
-    cases: dict[str, Loading]
-    limits: list[str]
-    result: Result
-    samples: Samples
-    options: BenchOptions
+Cases = Mapping[str, Loading]
+"""By name."""
 
 
-def make_report(found: Measured) -> Report:
+def make_report(
+    cases: Cases, limits: Iterable[str], result: Result, samples: Samples, options: BenchOptions
+) -> Report:
     """Return the report of what was measured."""
-    rows = _withhold([_row(found, name) for name in found.cases])
+    rows = _withhold([_row(cases, name, result, options) for name in cases])
     return Report(
         version=VERSION,
         machine=machine(),
         commit=commit(),
         command="",
-        options=found.options,
-        checked=_checked(found),
+        options=options,
+        checked=_checked(len({id(case.target) for case in cases.values()}), samples),
         limits=tuple(
             Limit(own.name, own.cache, *(statistics.median(own.rates(unit)) for unit in UNITS))
-            for own in map(found.result.__getitem__, found.limits)
+            for own in map(result.__getitem__, limits)
         ),
         rows=tuple(rows),
-        notes=tuple(_notes(found, rows)),
+        notes=tuple(_notes(options, samples, rows)),
     )
 
 
-def _checked(found: Measured) -> str:
-    num, sizes = len(found.targets), found.samples.sizes
-    what = f"{len(sizes):,} samples of {', '.join(found.samples.fields)}"
-    size = format_bytes(int(sizes.sum()))
+def _checked(num: int, samples: Samples) -> str:
+    what = f"{len(samples.sizes):,} samples of {', '.join(samples.fields)}"
+    size = format_bytes(int(samples.sizes.sum()))
     return f"{num} targets returned the same {what}, {size}" if num > 1 else f"{what}, {size}"
 
 
-def _row(found: Measured, name: str) -> Row:
-    case, own, options = found.cases[name], found.result[name], found.options
+def _row(cases: Cases, name: str, result: Result, options: BenchOptions) -> Row:
+    case, own = cases[name], result[name]
     rounds = case.rounds[-len(own.works) :]
     read = [one.device_bytes for one in rounds if one.device_bytes is not None]
     device_bytes = int(statistics.median(read)) if read else None
     samples_per_s, bytes_per_s = (spread(own.rates(unit)) for unit in UNITS)
-    ratio = _ratio(found, name)
-    limit, of_limit = _nearest_limit(found, name)
+    ratio = _ratio(cases, name, result)
+    # Files that could not be dropped from memory are no limit.
+    names = limits_of(case.target, case.workers, options)
+    shares = {one: result.ratio(name, one) for one in names if result[one].cache != "unknown"}
+    limit = max(shares, key=shares.__getitem__, default=None)
     spent = np.median([one.seconds for one in rounds], axis=0).tolist()
     waits = 1e3 * np.concatenate([one.batch_s for one in rounds])
     return Row(
@@ -109,7 +104,7 @@ def _row(found: Measured, name: str) -> Row:
         ratio=ratio,
         verdict=verdict(ratio) if ratio else "reference",
         limit=limit,
-        of_limit=of_limit,
+        of_limit=None if limit is None else shares[limit],
         batch_ms=BatchTimes(*np.percentile(waits, [50, 99, 100]).tolist()),
         seconds=Seconds(*spent),
         device_bytes=device_bytes,
@@ -130,27 +125,13 @@ def _withhold(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _ratio(found: Measured, name: str) -> Interval | None:
+def _ratio(cases: Cases, name: str, result: Result) -> Interval | None:
     """Return the ratio to the first target with as many workers; None for that itself."""
-    case = found.cases[name]
-    first = next(n for n, c in found.cases.items() if c.workers == case.workers)
+    first = next(n for n, c in cases.items() if c.workers == cases[name].workers)
     if name == first:
         return None
-    rates = (found.result[one].rates("samples") for one in (name, first))
+    rates = (result[one].rates("samples") for one in (name, first))
     return spread([own / theirs for own, theirs in zip(*rates, strict=True)])
-
-
-def _nearest_limit(found: Measured, name: str) -> tuple[str, float] | tuple[None, None]:
-    """Return the limit that lies nearest, and the share of it that is reached. Files that could not
-    be dropped from memory are no limit.
-    """
-    case = found.cases[name]
-    shares = {
-        limit: found.result.ratio(name, limit)
-        for limit in limits_of(case.target, case.workers, found.options)
-        if found.result[limit].cache != "unknown"
-    }
-    return max(shares.items(), key=lambda item: item[1], default=(None, None))
 
 
 def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
@@ -167,13 +148,13 @@ def _cache(case: Loading, own: Measurement, device_bytes: int | None) -> Cache:
     return "warm" if device_bytes <= most else "unknown"
 
 
-def _notes(found: Measured, rows: Sequence[Row]) -> list[str]:
-    notes = _cold_notes(rows) if found.options.cold else []
+def _notes(options: BenchOptions, samples: Samples, rows: Sequence[Row]) -> list[str]:
+    notes = _cold_notes(rows) if options.cold else []
     if any(row.format == "folder" for row in rows):
         notes.append(
             "folder: its files, opened and read one by one; the loader and the decoder are the same"
         )
-    if found.options.read == "raw" and not IMAGE_FIELDS.isdisjoint(found.samples.fields):
+    if options.read == "raw" and not IMAGE_FIELDS.isdisjoint(samples.fields):
         notes.append("nothing was decoded: what training gets of it, --read train says")
     return notes
 

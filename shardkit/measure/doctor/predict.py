@@ -25,6 +25,7 @@ from dataclasses import fields, replace
 
 from shardkit.measure.doctor.evidence import Gain, Rate, WorkerTimes
 from shardkit.measure.doctor.pipeline import Loop, made_in, modelled
+from shardkit.measure.doctor.pipeline import workers as named
 from shardkit.measure.figures import amount
 from shardkit.measure.figures import milliseconds as ms
 
@@ -167,9 +168,7 @@ def after(
         for work, gap in zip(works, gaps, strict=True)
     ]
     made = ms(made_in(works[len(works) // 2]))
-    by = "the loop's own process" if not workers else f"{workers} workers"
-    by = "1 worker" if workers == 1 else by
-    how = f"a batch is made in {made} by {by}, and the rest takes {ms(loop.free)}"
+    how = f"a batch is made in {made} by {named(workers)}, and the rest takes {ms(loop.free)}"
     return gain(loop, steps[len(steps) // 2], how, least=steps[0], most=steps[-1])
 
 
