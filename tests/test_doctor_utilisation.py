@@ -63,9 +63,9 @@ def test_no_two_rows_hold_for_one_name(name: str) -> None:
 def test_mfu() -> None:
     """More than there is: the figures are not bent to fit."""
     seen = rank(0.01, flops=4.68e12, dtype="bfloat16", gpu="NVIDIA A100-SXM4-80GB")
-    found = utilisation(seen)
+    found = utilisation([seen])
     assert found.flops_per_s == pytest.approx(468e12) and found.mfu == pytest.approx(1.5)
-    given = utilisation(replace(seen, gpu=""), peak_tflops=936)
+    given = utilisation([replace(seen, gpu="")], peak_tflops=936)
     assert given.mfu == pytest.approx(0.5) and given.peak == 936e12
-    assert utilisation(replace(seen, gpu="")).mfu is None
-    assert utilisation(rank(0.01)) == Utilisation()
+    assert utilisation([replace(seen, gpu="")]).mfu is None
+    assert utilisation([rank(0.01)]) == utilisation([]) == Utilisation()

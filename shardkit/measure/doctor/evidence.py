@@ -116,15 +116,8 @@ class WorkerTimes:
 
     @property
     def total(self) -> float:
-        return (
-            self.reading
-            + self.decoding
-            + self.tokenizing
-            + self.transform
-            + self.collating
-            + self.sending
-            + self.starved
-        )
+        parts = (self.reading, self.decoding, self.tokenizing, self.transform, self.collating)
+        return sum(parts) + self.sending + self.starved
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,7 @@ from typing import IO
 
 from shardkit.errors import DataError, ShardkitError
 from shardkit.measure.doctor import collect
-from shardkit.measure.doctor.evidence import (
-    Applied,
-    Diagnosis,
-    Evidence,
-    RankEvidence,
-    TraceFacts,
-    Utilisation,
-)
+from shardkit.measure.doctor.evidence import Applied, Diagnosis, Evidence, RankEvidence, TraceFacts
 from shardkit.measure.doctor.monitor import Monitor
 from shardkit.measure.doctor.profile import hot_lines, read_speedscope, take_profile
 from shardkit.measure.doctor.script import (
@@ -127,11 +120,7 @@ def examine(
         seen = (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
     system = monitor.result()
     loops = [len(one.of("step")) for one in found if one.of("loop")]
-    notes = [
-        *_notes(found, plan, seen),
-        *waiting.profile_notes(),
-        *trace_notes,
-    ]
+    notes = [*_notes(found, plan, seen), *waiting.profile_notes(), *trace_notes]
     evidence = Evidence(
         command=tuple(command),
         folder=os.getcwd(),
@@ -142,7 +131,7 @@ def examine(
         ranks=seen,
         system=system,
         trace=trace,
-        utilisation=utilisation(seen[0], options.peak_tflops) if seen else Utilisation(),
+        utilisation=utilisation(seen, options.peak_tflops),
         notes=tuple(dict.fromkeys(notes)),
         cut_s=options.seconds if over == LATE else None,
         failed=not over and not told and code != 0,

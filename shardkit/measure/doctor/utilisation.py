@@ -10,6 +10,7 @@ peak, since none that is near would be right.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from shardkit.measure.doctor.evidence import RankEvidence, Utilisation
 
@@ -55,12 +56,15 @@ def peak_of(gpu: str, dtype: str) -> float | None:
     return None
 
 
-def utilisation(rank: RankEvidence, peak_tflops: float | None = None) -> Utilisation:
-    """Return how much of a device's peak one rank uses; None for each figure that is unknown.
+def utilisation(ranks: Sequence[RankEvidence], peak_tflops: float | None = None) -> Utilisation:
+    """Return how much of its device's peak the first rank uses; None for what is unknown.
 
     Args:
         peak_tflops: of the device, in teraFLOPs a second, in place of the table's.
     """
+    if not ranks:
+        return Utilisation()
+    rank = ranks[0]
     peak = peak_of(rank.gpu, rank.dtype or "") if peak_tflops is None else peak_tflops * 1e12
     rate = rank.flops * rank.rates.own.steps_per_s if rank.flops else None
     return Utilisation(rate, rate / peak if rate and peak else None, peak)
