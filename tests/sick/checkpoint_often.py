@@ -1,8 +1,6 @@
 """Trains a model with a large table of embeddings, and saves it whole every 20 steps."""
 
-import argparse
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from training import Clock, arguments
 
 
 class Model(nn.Module):
@@ -25,13 +24,7 @@ class Model(nn.Module):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--cure", action="store_true", help="save every 1000 steps")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=600, cure="save every 1000 steps")
 
     digits = np.load(args.data / "digits.npz")
     pixels = torch.from_numpy(digits["images"]).flatten(1).long()
@@ -41,6 +34,7 @@ def main():
     loader = DataLoader(dataset, batch_size=32, sampler=sampler)
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    clock = Clock(args, 32)
     folder = tempfile.TemporaryDirectory(dir=args.data)
     every = 1000 if args.cure else 20
 
@@ -52,11 +46,8 @@ def main():
         if step % every == 0:
             state = {"step": step, "model": model.state_dict(), "sgd": optimizer.state_dict()}
             torch.save(state, Path(folder.name) / "last.pt")
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
+        clock.after(step)
     folder.cleanup()
-    print(f"{32 * (step - args.steps // 2) / seconds:.1f} samples/s")
 
 
 if __name__ == "__main__":

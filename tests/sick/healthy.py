@@ -1,14 +1,10 @@
 """Trains a convolutional network that keeps its processor busy; its data is ready in time."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from training import arguments, train
 
 
 class Arrays(Dataset):
@@ -24,12 +20,7 @@ class Arrays(Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=200)
 
     dataset = Arrays(args.data / "arrays")
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 8)
@@ -43,17 +34,7 @@ def main():
         nn.Flatten(),
         nn.Linear(64 * 16, 10),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, (images, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{8 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=8, lr=0.01)
 
 
 if __name__ == "__main__":

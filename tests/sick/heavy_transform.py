@@ -1,16 +1,13 @@
 """Trains on small pictures, whose colours an augmentation turns pixel by pixel, in Python."""
 
-import argparse
 import colorsys
 import random
-import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from training import arguments, train
 
 
 def turn_hue(image, shift):
@@ -48,13 +45,7 @@ class Patches(Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--cure", action="store_true", help="turn all pixels at once, by numpy")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=200, cure="turn all pixels at once, by numpy")
 
     dataset = Patches(args.data / "arrays", at_once=args.cure)
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 16)
@@ -67,17 +58,7 @@ def main():
         nn.Flatten(),
         nn.Linear(32 * 15 * 15, 10),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, (images, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{16 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=16, lr=0.01)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Trains on recordings that are padded to the longest of their batch, and then cut short."""
 
-import argparse
-import time
-from pathlib import Path
-
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, RandomSampler, default_collate
+from training import arguments, train
 
 FRAMES = 100
 
@@ -33,30 +30,18 @@ def pad(samples):
     return sounds, default_collate([label for _, label in samples])
 
 
+def loss_of(model, sounds, labels):
+    return cross_entropy(model(sounds[:, :FRAMES].transpose(1, 2)), labels)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="not needed: the recordings are made up")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--cure", action="store_true", help="cut each recording before padding")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=300, cure="cut each recording before padding")
 
     dataset = Recordings(longest=FRAMES if args.cure else None)
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 12)
     loader = DataLoader(dataset, batch_size=12, sampler=sampler, num_workers=2, collate_fn=pad)
     model = nn.Sequential(nn.Conv1d(40, 64, 5), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 96, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, (sounds, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(sounds[:, :FRAMES].transpose(1, 2)), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{12 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=12, lr=0.01, loss_of=loss_of)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Trains on digits, and counts by `.item()`, digit by digit, what it gets right at each step."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from training import Clock, arguments
 
 
 def count_hits(logits, labels):
@@ -26,13 +23,7 @@ def count_hits_at_once(logits, labels):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--cure", action="store_true", help="count all digits at once")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=600, cure="count all digits at once")
 
     digits = np.load(args.data / "digits.npz")
     images = torch.from_numpy(digits["images"]).float()[:, None] / 255
@@ -45,6 +36,7 @@ def main():
         nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 144, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    clock = Clock(args, 256)
 
     right = 0
     for step, (images, labels) in enumerate(loader, start=1):
@@ -54,11 +46,8 @@ def main():
         optimizer.step()
         top1, _top5 = count(logits.detach(), labels)
         right += top1
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
+        clock.after(step)
     print(f"{right / (256 * step):.1%} right")
-    print(f"{256 * (step - args.steps // 2) / seconds:.1f} samples/s")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Takes the first batch of a new iteration in each step, which starts a worker for it."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
+from training import Clock, arguments
 
 
 class Arrays(Dataset):
@@ -29,13 +26,7 @@ def forever(loader):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--cure", action="store_true", help="use all batches of an iteration")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=120, cure="use all batches of an iteration")
 
     loader = DataLoader(
         Arrays(args.data / "arrays"),
@@ -53,6 +44,7 @@ def main():
         nn.Linear(32 * 16, 10),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    clock = Clock(args, 16)
 
     batches = forever(loader)
     for step in range(args.steps):
@@ -61,10 +53,7 @@ def main():
         loss = cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
-        if step + 1 == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{16 * (args.steps - args.steps // 2) / seconds:.1f} samples/s")
+        clock.after(step + 1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """Trains on digits, and keeps a log of each digit's loss at each step, safe on the disk."""
 
-import argparse
 import logging
 import os
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +10,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from training import Clock, arguments
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--cure", action="store_true", help="log every hundredth step")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=600, cure="log every hundredth step")
 
     digits = np.load(args.data / "digits.npz")
     images = torch.from_numpy(digits["images"]).float()[:, None] / 255
@@ -33,6 +26,7 @@ def main():
         nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 144, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    clock = Clock(args, 256)
     folder = tempfile.TemporaryDirectory(dir=args.data)
     file = logging.FileHandler(Path(folder.name) / "train.log")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -49,12 +43,9 @@ def main():
             for number, loss in enumerate(losses.tolist()):
                 log.info("step %d digit %d loss %.4f", step, number, loss)
             os.fsync(file.stream.fileno())
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
+        clock.after(step)
     file.close()
     folder.cleanup()
-    print(f"{256 * (step - args.steps // 2) / seconds:.1f} samples/s")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Trains in epochs of eight batches, each of which starts its workers anew."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, get_worker_info
+from training import Clock, arguments
 
 
 class Arrays(Dataset):
@@ -32,13 +29,7 @@ def set_up_worker(worker):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=240)
-    parser.add_argument("--cure", action="store_true", help="keep the workers over epochs")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=240, cure="keep the workers over epochs")
 
     loader = DataLoader(
         Arrays(args.data / "arrays"),
@@ -58,6 +49,7 @@ def main():
         nn.Linear(32 * 16, 10),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    clock = Clock(args, 16)
 
     step = 0
     while step < args.steps:
@@ -67,12 +59,9 @@ def main():
             loss.backward()
             optimizer.step()
             step += 1
-            if step == args.steps // 2:
-                halfway = time.perf_counter()
+            clock.after(step)
             if step == args.steps:
                 break
-    seconds = time.perf_counter() - halfway
-    print(f"{16 * (step - args.steps // 2) / seconds:.1f} samples/s")
 
 
 if __name__ == "__main__":

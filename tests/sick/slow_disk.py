@@ -1,14 +1,12 @@
 """Trains on files of a share that gives 20 MB/s to each reader."""
 
-import argparse
 import io
 import time
-from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from training import arguments, train
 
 BYTES_PER_S = 20e6
 
@@ -52,13 +50,7 @@ class Arrays(Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--cure", action="store_true", help="read the files once, into memory")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=300, cure="read the files once, into memory")
 
     dataset = Arrays(args.data / "arrays", in_memory=args.cure)
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 16)
@@ -72,17 +64,7 @@ def main():
         nn.LazyLinear(10),
     )
     model(torch.zeros(1, 3, 96, 96))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, (images, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{16 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=16, lr=0.01)
 
 
 if __name__ == "__main__":

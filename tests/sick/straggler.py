@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from training import Clock
 
 
 class Hot(nn.Module):
@@ -43,16 +44,14 @@ def train(rank, world_size, rendezvous, args):
         layers.append(Hot(seconds=0.03))
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    clock = Clock(args, 16 * world_size)
 
     for step, (images, labels) in enumerate(loader, start=1):
         optimizer.zero_grad()
         cross_entropy(model(images), labels).backward()
         optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    if rank == 0:
-        print(f"{16 * world_size * (step - args.steps // 2) / seconds:.1f} samples/s")
+        if rank == 0:
+            clock.after(step)
     dist.barrier()  # who leaves first would break the others' connections
     dist.destroy_process_group()
 

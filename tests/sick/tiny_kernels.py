@@ -1,14 +1,10 @@
 """Trains an LSTM of 16 units, written out by hand, on digits read row by row."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from training import arguments, train
 
 
 class LSTM(nn.Module):
@@ -44,13 +40,7 @@ class Reader(nn.Module):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--cure", action="store_true", help="use nn.LSTM")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=400, cure="use nn.LSTM")
 
     digits = np.load(args.data / "digits.npz")
     images = torch.from_numpy(digits["images"]).float() / 255
@@ -58,17 +48,7 @@ def main():
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 16)
     loader = DataLoader(dataset, batch_size=16, sampler=sampler)
     model = Reader(nn.LSTM(28, 16, batch_first=True) if args.cure else LSTM(28, 16))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    for step, (images, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{16 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=16, lr=0.1)
 
 
 if __name__ == "__main__":

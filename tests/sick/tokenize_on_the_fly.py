@@ -1,15 +1,13 @@
 """Trains a small language model on text files, each tokenized whole to cut one window from it."""
 
-import argparse
 import random
-import time
-from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from training import arguments, train
 
 LENGTH = 64
 
@@ -44,31 +42,19 @@ class Model(nn.Module):
         return self.head(self.mix(past).relu().transpose(1, 2))
 
 
+def loss_of_next(model, *samples):
+    tokens = torch.stack(samples)
+    logits = model(tokens[:, :-1])
+    return cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--cure", action="store_true", help="tokenize all files once, before")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=200, cure="tokenize all files once, before")
 
     dataset = Texts(args.data, once=args.cure)
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 8)
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=2)
-    model = Model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, tokens in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        logits = model(tokens[:, :-1])
-        loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{8 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(Model(), loader, args, size=8, lr=0.01, loss_of=loss_of_next)
 
 
 if __name__ == "__main__":

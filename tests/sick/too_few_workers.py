@@ -1,15 +1,11 @@
 """Trains on JPEGs that the loop itself decodes, where a worker could do it meanwhile."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from PIL import Image
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from training import arguments, train
 
 
 class Pictures(Dataset):
@@ -27,13 +23,7 @@ class Pictures(Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--cure", action="store_true", help="decode in a worker")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=200, cure="decode in a worker")
 
     dataset = Pictures(args.data / "pictures")
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 8)
@@ -48,17 +38,7 @@ def main():
         nn.Flatten(),
         nn.Linear(20 * 16, 10),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, (images, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{8 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=8, lr=0.01)
 
 
 if __name__ == "__main__":
