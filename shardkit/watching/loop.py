@@ -220,7 +220,10 @@ class WatchedLoop:
         before = watch.clock.now()
         watch.end_step(before)
         if not self._is_written:
-            self._write_facts()
+            self._is_written = True
+            process = _of_process()
+            watch.has_others = process["world"] > 1
+            watch.records.write("loop", loop=self._number, **self._facts, **process)
         now = self.now()
         if now.is_first:
             self.rereading.begin(now.kind == WARM)
@@ -345,12 +348,6 @@ class WatchedLoop:
                 self._safely(tool, tool.stop)
                 self._tools.remove(tool)
 
-    def _write_facts(self) -> None:
-        self._is_written = True
-        process = _of_process()
-        self._watch.has_others = process["world"] > 1
-        self._watch.records.write("loop", loop=self._number, **self._facts, **process)
-
 
 def _of_process() -> dict[str, Any]:
     """Return rank and world size, and what was imported."""
@@ -359,12 +356,8 @@ def _of_process() -> dict[str, Any]:
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         rank, world = str(distributed.get_rank()), str(distributed.get_world_size())
-    version = str(getattr(torch, "__version__", ""))
-    return {"rank": _number(rank, 0), "world": _number(world, 1), "torch": version}
-
-
-def _number(text: str, otherwise: int) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        return otherwise
+    return {
+        "rank": int(rank) if rank.isdecimal() else 0,
+        "world": int(world) if world.isdecimal() else 1,
+        "torch": str(getattr(torch, "__version__", "")),
+    }

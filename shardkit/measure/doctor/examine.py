@@ -228,9 +228,12 @@ class Waiting:
             # One is taken early, too, if no loop begins: it says where the script is.
             no_loop = not self._begun and time.monotonic() - self._started > NO_LOOP_S
             is_first = self._why_no_profile is None
-            if (over and (is_first or is_early)) or (no_loop and is_first):
+            is_due = (over and (is_first or is_early)) or (no_loop and is_first)
+            if is_due and self._options.profiles:
                 is_early = not over
-                self._take_profile()
+                self._line.look("a profile is taken")
+                why = take_profile(process.pid, self.profile, PROFILE_S)
+                self._why_no_profile, self.is_profiled = why, not why
             if over and not self._options.to_end:
                 return over if process.poll() is None else ""
         return ""
@@ -240,13 +243,6 @@ class Waiting:
         if not self._options.profiles or self.is_profiled:
             return []
         return [self._why_no_profile or "no profile was taken: the script ended before"]
-
-    def _take_profile(self) -> None:
-        if not self._options.profiles:
-            return
-        self._line.look("a profile is taken")
-        why = take_profile(self._script.process.pid, self.profile, PROFILE_S)
-        self._why_no_profile, self.is_profiled = why, not why
 
     def _why_over(self) -> str:
         """Return :data:`ENOUGH` if all ranks that began a session have ended it, :data:`LATE` if

@@ -206,7 +206,8 @@ def reading(
     of_split = "" if split is None else f", {json.dumps(split)}"
     if read != "tokens":
         dataset = open_dataset(path, split)
-        read = read or usual(dataset.fields)
+        is_bytes = IMAGE_FIELDS.isdisjoint(dataset.fields)
+        read = read or ("tokens" if TOKENS in dataset.fields else "raw" if is_bytes else "train")
     quoted = json.dumps(str(path))
     if read == "tokens":
         from shardkit.sequences.dataset import TokenDataset
@@ -219,10 +220,3 @@ def reading(
         return Reading(dataset, {}, line)
     given = f"transform=shardkit.images.train({size}), "
     return Reading(dataset, {"transform": images.train(size)}, line, given)
-
-
-def usual(fields: list[str]) -> Read:
-    """Return what such a dataset is most often read for."""
-    if TOKENS in fields:
-        return "tokens"
-    return "raw" if IMAGE_FIELDS.isdisjoint(fields) else "train"
