@@ -60,7 +60,7 @@ class Packed:
 
 if __name__ == "__main__":
     DATASET, SIDE, script = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    sys.argv = sys.argv[3:]
+    sys.argv, sys.path[0] = sys.argv[3:], str(script.parent)
     text = script.read_text()
     if "import lightning" in text:  # what is imported now knows torch's own DataLoader
         importlib.import_module("lightning")

@@ -1,15 +1,11 @@
 """Trains on photographs as a camera wrote them, made small for the model one by one."""
 
-import argparse
-import time
-from pathlib import Path
-
 import numpy as np
 import torch
 from PIL import Image
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from training import arguments, train
 
 
 def load(path):
@@ -32,13 +28,7 @@ class Photos(Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--cure", action="store_true", help="decode once, keep the small pictures")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    args = arguments(__doc__, steps=100, cure="decode once, keep the small pictures")
 
     dataset = Photos(args.data / "photos", in_memory=args.cure)
     sampler = RandomSampler(dataset, replacement=True, num_samples=args.steps * 4)
@@ -52,17 +42,7 @@ def main():
         nn.Flatten(),
         nn.Linear(48 * 16, 10),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    for step, (images, labels) in enumerate(loader, start=1):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == args.steps // 2:
-            halfway = time.perf_counter()
-    seconds = time.perf_counter() - halfway
-    print(f"{4 * (step - args.steps // 2) / seconds:.1f} samples/s")
+    train(model, loader, args, size=4, lr=0.01)
 
 
 if __name__ == "__main__":
