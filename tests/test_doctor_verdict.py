@@ -160,6 +160,7 @@ BORDERS: list[tuple[Evidence, Cause]] = [
     # Page faults of mapped files look like work; then the rate in memory tells.
     (with_rates(one(0.1, 0.02, **FAULTS), warm=rate(0.03)), "storage"),
     (with_rates(one(0.1, 0.02, **FAULTS), warm=rate(0.095)), "transform"),
+    (with_rates(one(0.1, 0.02, **OWN_WORK), warm=rate(0.03)), "transform"),
     # Workers are too few only where there are cores for more, and none waits for one.
     (one(0.1, 0.045, decoding=0.2, cpu=0.2, **BUSY), "decoding"),
     (one(0.1, 0.045, decoding=0.2, cpu=0.2, **{**BUSY, "cores": 4}), "too few workers"),

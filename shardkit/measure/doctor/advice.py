@@ -10,12 +10,6 @@ from shardkit.measure.doctor.thresholds import LOW_MFU, OPTIMIZER
 
 PICTURES = frozenset(["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"])
 
-FETCH = (
-    "fetch the samples once, before training, into files, and pack these:"
-    " `shardkit pack FOLDER --to lmdb`"
-)
-"""For samples that come from no file."""
-
 
 def is_ours(rank: RankEvidence) -> bool:
     """Return True if the loop runs over shardkit's own loader or stream."""
@@ -24,11 +18,6 @@ def is_ours(rank: RankEvidence) -> bool:
 
 def is_cuda(rank: RankEvidence) -> bool:
     return rank.device.startswith("cuda") or "cuda" in rank.flags
-
-
-def upper(text: str) -> str:
-    """Return the text as a sentence begins."""
-    return text[0].upper() + text[1:]
 
 
 # --- files --------------------------------------------------------------------------------
@@ -59,22 +48,22 @@ def faster_reading(rank: RankEvidence) -> str:
     """Return what to do with files that are read too slowly."""
     if is_ours(rank):
         return (
-            f"`shardkit stage {folder(rank)} /dev/shm/data`, or to a local disk, and open the copy:"
-            " the files are packed, and their disk is too slow"
+            f"Run `shardkit stage {folder(rank)} /dev/shm/data`, or to a local disk, and open the"
+            " copy: the files are packed, and their disk is too slow."
         )
     if rank.files is not None and rank.files.held_bytes is not None:
         return (
-            f"copy {folder(rank)} to a local disk or to /dev/shm, or read its samples in the order"
-            " in which they lie there"
+            f"Copy {folder(rank)} to a local disk or to /dev/shm, or read its samples in the order"
+            " in which they lie there."
         )
-    start = "pack the files, so that reading is one long read"
+    start = "Pack the files, so that reading is one long read"
     if ending(rank) in PICTURES or rank.worker.decoding > 0:
-        return f"{start}: {pack_pictures(rank)}"
+        return f"{start}: {pack_pictures(rank)}."
     kind = "npy" if ending(rank) in {"npy", "npz", "pt"} else "lmdb"
     return (
         f"{start}: `shardkit pack {folder(rank)} --to {kind}`, then"
         f' shardkit.Loader(shardkit.open("{packed(rank, kind)}"), {batch_size(rank)},'
-        ' shuffle="full", workers="auto")'
+        ' shuffle="full", workers="auto").'
     )
 
 
@@ -90,32 +79,7 @@ def pack_pictures(rank: RankEvidence) -> str:
     )
 
 
-def pack_tokens(rank: RankEvidence) -> str:
-    return (
-        f"`shardkit pack {folder(rank)} --to npy --tokenizer PATH_OR_NAME`, with the tokenizer of"
-        " this script, so that text becomes ids once; then"
-        f' shardkit.Loader(shardkit.TokenDataset("{packed(rank, "npy")}", seq_len=LENGTH),'
-        f' {batch_size(rank)}, shuffle="full")'
-    )
-
-
-def smaller_pictures(rank: RankEvidence) -> str:
-    """Return how to pack a dataset of ours again, for a loop that waits for its decoding."""
-    return (
-        f"`shardkit convert {folder(rank)} small/ --to lmdb --resize 256` keeps less of"
-        " each picture to decode; `--restarts` instead loses nothing, and crops of JPEGs decode"
-        " faster; `shardkit pack --estimate` says what that costs and gains"
-    )
-
-
 # --- loaders ------------------------------------------------------------------------------
-
-
-def tune(rank: RankEvidence) -> str:
-    return (
-        f"`shardkit tune {folder(rank)} --batch-size {batch_size(rank)}`, then"
-        ' shardkit.Loader(..., workers="auto")'
-    )
 
 
 def worker_arguments(rank: RankEvidence, workers: int) -> Arguments:
@@ -158,12 +122,12 @@ def computing(rank: RankEvidence, mfu: float | None) -> str | None:
     """Return what makes the step on a GPU faster, as far as the evidence says; None if nothing."""
     is_slow = rank.step.optimizer > OPTIMIZER * rank.step.total > 0
     hints = {
-        'compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
-        " forward and loss uses the Tensor Cores": "amp" not in rank.flags
+        'Compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
+        " forward and loss uses the Tensor Cores.": "amp" not in rank.flags
         and rank.dtype in (None, "float32", "tf32"),
-        "`model = torch.compile(model)` fuses operations": "compile" not in rank.flags,
-        "pass fused=True to the optimizer": is_slow and "fused_optimizer" not in rank.flags,
-        f"only {mfu or 0:.0%} of the device's peak is used (MFU): `--trace` shows by what": mfu
+        "`model = torch.compile(model)` fuses operations.": "compile" not in rank.flags,
+        "Pass fused=True to the optimizer.": is_slow and "fused_optimizer" not in rank.flags,
+        f"Only {mfu or 0:.0%} of the device's peak is used (MFU): `--trace` shows by what.": mfu
         is not None
         and mfu < LOW_MFU,
     }

@@ -142,13 +142,12 @@ def healthy(case: Case) -> Diagnosis:
         )
     mfu = case.evidence.utilisation.mfu
     hint = advice.computing(case.rank, mfu) if advice.is_cuda(case.rank) else None
-    change = f"{advice.upper(hint)}." if hint else "Leave it as it is."
     if hint:
         return Diagnosis(
             "computing",
             "The loop computes: free loading would make it no more than"
             f" {factor:.2f} times as fast.",
-            change,
+            hint,
         )
     sentence = f"the loop would be {factor:.2f} times as fast if loading cost nothing."
     if factor >= at.FLOOR and case.is_served:
@@ -157,7 +156,7 @@ def healthy(case: Case) -> Diagnosis:
             " step, to take them."
         )
     sentence = f"There is nothing to gain from the loader: {sentence}"
-    return Diagnosis("nothing to gain", sentence, change)
+    return Diagnosis("nothing to gain", sentence, "Leave it as it is.")
 
 
 # --- rates that cannot all be true --------------------------------------------------------

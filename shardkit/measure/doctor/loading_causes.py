@@ -113,13 +113,16 @@ def slow_files(case: Case) -> Diagnosis:
     is_from_files = rank.files is not None or rank.worker.decoding > 0
     if not is_from_files and measured is None and not advice.is_ours(rank):
         num = more_workers(case)
-        change = workers_change(case, num) if num else f"{advice.upper(advice.FETCH)}."
+        change = (
+            "Fetch the samples once, before training, into files, and pack these: `shardkit pack"
+            " FOLDER --to lmdb`."
+        )
         return Diagnosis(
             "storage",
             f"Batches come too late, and waiting takes {share:.0%} of making one with"
             f" {case.workers}: for a network, a database or a lock, as Python opened no file for"
             " it.",
-            change,
+            workers_change(case, num) if num else change,
             predict.with_workers(case.loop, num) if num else gain,
             applicable_workers(case, num) if num else None,
             removal=gain,
@@ -128,16 +131,16 @@ def slow_files(case: Case) -> Diagnosis:
         "storage",
         f"Batches come too late, and reading files takes {share:.0%} of making one with"
         f" {case.workers}.",
-        f"{advice.upper(advice.faster_reading(rank))}.",
+        advice.faster_reading(rank),
         measured or gain,
         removal=max(gain, measured or gain, key=lambda one: one.factor),
     )
 
 
 def measured_in_memory(case: Case) -> Gain | None:
-    """Return what files in memory brought; None where that was not measured, or was not most of
-    it."""
-    if case.rank.rates.warm is None:
+    """Return what files in memory brought; None where that was not measured, was not most of
+    it, or where hardly anything is read."""
+    if case.rank.rates.warm is None or case.made("reading") < at.READING_AT_ALL:
         return None
     gain = predict.in_memory(case.loop, case.rank.rates.warm)
     return gain if saves_most(case, gain) else None
@@ -152,8 +155,8 @@ def too_few_workers(case: Case) -> Diagnosis | None:
     idle = max(0.0, system.cores - system.cores_busy)
     return Diagnosis(
         "too few workers",
-        f"{advice.upper(case.workers)} cannot make batches as fast as the loop takes them, while"
-        f" {idle:.1f} of {system.cores} cores are idle.",
+        f"{case.workers[0].upper()}{case.workers[1:]} cannot make batches as fast as the loop takes"
+        f" them, while {idle:.1f} of {system.cores} cores are idle.",
         workers_change(case, num),
         gain,
         applicable_workers(case, num),
@@ -179,8 +182,13 @@ def applicable_workers(case: Case, num: int) -> Arguments | None:
 
 
 def workers_change(case: Case, num: int) -> str:
-    if advice.is_ours(case.rank):
-        return f"Use more workers: {advice.tune(case.rank)}; workers={num} should do."
+    rank = case.rank
+    if advice.is_ours(rank):
+        return (
+            f"Use more workers: `shardkit tune {advice.folder(rank)} --batch-size"
+            f' {advice.batch_size(rank)}`, then shardkit.Loader(..., workers="auto");'
+            f" workers={num} should do."
+        )
     arguments = advice.worker_arguments(case.rank, num)
     made = ", ".join(f"{name}={value}" for name, value in arguments.items())
     text = f"Use more workers: DataLoader(..., {made}){advice.where_made(case.rank)}."
@@ -265,7 +273,12 @@ def decoding(case: Case) -> Diagnosis:
     removal, rank = predict.without(case.loop, "decoding"), case.rank
     if advice.is_ours(rank):
         gain = predict.resized(case.loop)
-        change = f"Store smaller pictures: {advice.smaller_pictures(rank)}."
+        change = (
+            f"Store smaller pictures: `shardkit convert {advice.folder(rank)} small/ --to lmdb"
+            " --resize 256` keeps less of each picture to decode; `--restarts` instead loses"
+            " nothing, and crops of JPEGs decode faster; `shardkit pack --estimate` says what that"
+            " costs and gains."
+        )
     else:
         gain = predict.by_kernel(case.loop, rank.epochs.first_batch_s)
         change = f"Decode and crop by shardkit's kernel: {advice.pack_pictures(rank)}."
@@ -274,10 +287,15 @@ def decoding(case: Case) -> Diagnosis:
 
 
 def tokenizing(case: Case) -> Diagnosis:
+    rank = case.rank
+    place, to = advice.folder(rank), advice.packed(rank, "npy")
     return Diagnosis(
         "tokenizing",
         late(case, "tokenizing text", "tokenizing"),
-        f"Tokenize once, before training: {advice.pack_tokens(case.rank)}.",
+        f"Tokenize once, before training: `shardkit pack {place} --to npy --tokenizer"
+        " PATH_OR_NAME`, with the tokenizer of this script, so that text becomes ids once; then"
+        f' shardkit.Loader(shardkit.TokenDataset("{to}", seq_len=LENGTH),'
+        f' {advice.batch_size(rank)}, shuffle="full").',
         predict.without(case.loop, "tokenizing", "reading"),
     )
 

@@ -32,6 +32,10 @@ READING = 0.5
 """Reading is the cause, whatever workers would bring, if it takes so much of making a batch: more
 readers share the same disk."""
 
+READING_AT_ALL = 0.1
+"""Share of making a batch that is reading, below which a higher rate with files in memory is
+chance: page faults of mapped files count as reading, too."""
+
 THROTTLED = 0.10
 """Share of the time that a CPU quota stops the script. Bursts of threads meet a quota for some
 percent of the time on any container."""
