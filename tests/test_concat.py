@@ -139,9 +139,6 @@ def test_by_url(sets: Path, tmp_path: Path) -> None:
     there = shardkit.open(url, cache_dir=tmp_path / "cache")
     data = shardkit.concat([shardkit.open(sets / "one-npy"), there])
     assert_same(batches_of(data), batches_of(shardkit.open(sets / "whole")))
-    few = shardkit.open(url, cache_dir=tmp_path / "few", cache_bytes=0)
-    data = shardkit.concat([shardkit.open(sets / "one-npy"), few])
-    assert_same(batches_of(data), batches_of(shardkit.open(sets / "whole")))
 
 
 # --- classes --------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def test_batches_that_fit_are_needed_at_once(
 ) -> None:
     """In one part; how much fits is asked for once, and nothing is asked for what is there."""
     asked: list[str] = []
-    for name in ("need", "room_bytes"):
+    for name in ("need", "capacity"):
         real = getattr(Remote, name)
         monkeypatch.setattr(
             Remote, name, lambda *args, name=name, real=real: asked.append(name) or real(*args)
@@ -204,7 +204,7 @@ def test_batches_that_fit_are_needed_at_once(
     remote = Pair(server, "arrays", "webdataset").open(cache_dir=cache)[1]
     for rows in (range(24), range(40), range(60)):
         remote.read(rows)
-    assert asked == ["room_bytes", "need", "need", "need"]
+    assert asked == ["capacity", "need", "need", "need"]
     for rows in (range(24), range(40), range(60)):
         remote.read(rows)
     assert len(asked) == 4

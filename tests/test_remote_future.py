@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import settle
+from hypothesis import given
+from hypothesis import strategies as st
 from range_server import RangeServer, serving
 
 import shardkit
+from shardkit.order.epochs import Order
 from shardkit.remote import connection
 from shardkit.remote.blocks import BlockMap, blocks_of
+from shardkit.remote.cache_advice import fitting_window, why_repeated
 from shardkit.system.blocks import BLOCK_BYTES
 
 BATCH = 4
@@ -183,6 +187,38 @@ def test_block_order_in_a_small_cache(server: RangeServer, tmp_path: Path) -> No
     assert repeated > 1.4
     assert fetched(size) < 1.05
     assert fetched(most * BLOCK_BYTES, **{name: int(number) for name, number in window}) < 1.3
+
+
+def test_what_a_cache_of_a_tenth_costs() -> None:
+    """1,000 files of 110 kB: one window of the default order is all of them."""
+    why = why_repeated("s3://b", Order(1000, "block"), 110_000_000, 11_000_000)
+    assert why == (
+        "s3://b: shuffle='block' mixes 110.0 MB, and the cache holds 11.0 MB, so an epoch fetches"
+        " up to 3.0 times the dataset. cache_bytes='111MB' fetches each byte about once, and so"
+        " does shuffle='block', window_blocks=4, block_rows=12, which is another order"
+    )
+    assert why_repeated("s3://b", Order(1000, "full"), 110_000_000, 11_000_000) is None
+    small = why_repeated("s3://b", Order(10**6, "full"), 10**9, 10**8)
+    assert small is not None and "up to 236.8 times the dataset" in small
+
+
+@given(
+    st.integers(0, 10**9),
+    st.integers(1, 10**6),
+    st.integers(0, 10**15),
+    st.integers(1, 10**4),
+    st.integers(1, 100),
+)
+def test_a_window_that_fits_is_not_warned_of(
+    rows: int, each: int, most: int, block_rows: int, window_blocks: int
+) -> None:
+    order = Order(rows, "block", block_rows=block_rows, window_blocks=window_blocks)
+    window = min(rows, block_rows * window_blocks)
+    if why_repeated("s3://b", order, rows * each, most) is not None:
+        assert most < window * each
+        told = dict(part.split("=") for part in fitting_window(each, most, order).split(", "))
+        fits = int(told["window_blocks"]) * int(told.get("block_rows", block_rows))
+        assert fits <= max(most / 2 / each, 4)
 
 
 def test_a_few_samples_bring_no_more_than_their_blocks(server: RangeServer, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_of_two_at_once_one_goes_on(source: Path, cloud: Cloud, tmp_path: Path) 
 def test_another_dataset_in_its_place(source: Path, cloud: Cloud, tmp_path: Path) -> None:  # noqa: F811
     url = f"{cloud.url}/ds"
     pack(source, url)
-    dataset = shardkit.open(url, decode=False, cache_bytes=0)
+    dataset = shardkit.open(url, decode=False, cache_dir=tmp_path / "reads")
     first = dataset[0]
     for number, path in enumerate(sorted(source.rglob("*.jpg"))):
         path.write_bytes(picture(1000 + number))

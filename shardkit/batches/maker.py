@@ -34,10 +34,10 @@ _KEPT = 4
 """Epochs whose rows are remembered: workers may be making batches of the last and of the next."""
 
 
-def _suited(given: object, options: BatchOptions) -> object:
-    """The source, or what it rather is for such an order."""
-    suited_to: Any = getattr(given, "suited_to", None)
-    return given if suited_to is None else suited_to(options.shuffle, **options.of_order)
+def _warn_of_refetches(given: object, options: BatchOptions) -> None:
+    warn: Any = getattr(given, "warn_of_refetches", None)
+    if warn is not None:
+        warn(options.shuffle, **options.of_order)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class BatchMaker:
             UsageError: the source, its transform, its ranks and the other options do not go
                 together.
         """
-        source, transform = FullSource(_suited(given, options)), options.transform
+        _warn_of_refetches(given, options)
+        source, transform = FullSource(given), options.transform
         if transform is None and options.fields is not None:
             stored = [name.removesuffix(OFFSETS) for name in options.fields]
             source = source.with_fields([n for n in stored if n not in (KEY, options.mask_field)])

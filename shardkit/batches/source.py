@@ -27,8 +27,7 @@ class Source(Protocol):
     batch, with what can only be told of a whole one; ``read_joined(rows, names)``: as ``read``, but
     of these fields those of bytes may be a :class:`shardkit.shards.stored.Joined`; ``layout``: what
     only sources that say the same can be mixed with, in words; ``with_fields(names)``: the same, of
-    which only these are read; ``suited_to(shuffle, **options)``: what to read instead, in such an
-    order.
+    which only these are read; ``warn_of_refetches(shuffle, **options)``: called once for each loop.
     """
 
     def __len__(self) -> int: ...

@@ -11,7 +11,8 @@ import click
 
 from shardkit.cli.pictures import together
 from shardkit.errors import UsageError
-from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, as_cache_bytes, as_settings
+from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, as_settings
+from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import is_url
 
 
@@ -41,7 +42,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
         return
     _note(ctx, param)
     if param.name == "cache_bytes":
-        value = str(as_cache_bytes("--cache-bytes", value))
+        value = str(parse_size(value))
     _in_environment(ctx, {CACHE_DIR if param.name == "cache_dir" else CACHE_BYTES: value})
 
 

@@ -153,15 +153,11 @@ class Concat(EndToEnd):
         part = self.parts[int(which[0])]
         return f"{part.where(int(inside[0]))} of {part.given!r}"
 
-    def suited_to(self, shuffle: object, **of_order: int) -> Concat:
-        """As :meth:`shardkit.Dataset.suited_to`, of each."""
-        given: list[Any] = [part.given for part in self.parts]
-        suited = [
-            one.suited_to(shuffle, **of_order) if hasattr(one, "suited_to") else one
-            for one in given
-        ]
-        are_all = all(one is other for one, other in zip(given, suited, strict=True))
-        return self if are_all else Concat(suited)
+    def warn_of_refetches(self, shuffle: object, **of_order: int) -> None:
+        """As :meth:`shardkit.Dataset.warn_of_refetches`, of each."""
+        for part in self.parts:
+            if hasattr(part.given, "warn_of_refetches"):
+                part.given.warn_of_refetches(shuffle, **of_order)
 
     def stream(self, batch_size: int, **options: Unpack[BatchKeywords]) -> Stream:
         """As :meth:`shardkit.Dataset.stream`."""

@@ -14,11 +14,11 @@ import xxhash
 
 from shardkit.arguments import integer, known_options, refuse_unknown
 from shardkit.arrays import Bytes, Integers, Offsets
-from shardkit.errors import ChecksumError, DataError, FormatError, UsageError
+from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
-from shardkit.order.epochs import Order
+from shardkit.order.epochs import Order, check_shuffle
 from shardkit.reading.row_numbers import as_array, from_front, listed_rows, row_numbers
-from shardkit.remote.exact_files import why_exact, why_repeated
+from shardkit.remote.cache_advice import why_repeated
 from shardkit.remote.options import RemoteOptions
 from shardkit.remote.storage import Remote
 from shardkit.remote.urls import Url, as_place, show_place
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from shardkit.batches.stream import Stream
 
 Batch = dict[str, Column]
-
-TRIES = 5
-"""How often samples are fetched whose bytes are wrong, where no blocks are kept."""
 
 
 class Dataset:
@@ -76,8 +73,7 @@ class Dataset:
             processes that read share it. With a path, it is a cache for a slow disk or NFS.
         cache_bytes: how many bytes of blocks it may hold, for all datasets in it, as a number or
             ``"100GB"``; by default ``$SHARDKIT_CACHE_BYTES``, or all that is free but 1 GiB. What
-            a loader needs last goes first. 0: none; each sample is fetched when it is read, and
-            compared with its own checksum.
+            a loader needs last goes first.
         version: its number, of a dataset that was changed since it was packed; default: the last.
             What is open keeps the version that it opened.
         storage_options: behind a URL: ``endpoint`` (another server than Amazon's or Microsoft's),
@@ -114,7 +110,6 @@ class Dataset:
         options = RemoteOptions.of(cache_dir, cache_bytes, storage_options)
         number = None if version is None else integer("version", version, 1)
         self.located = _locate(self.path, verify, options, number)
-        self.verify = verify or self._exact is not None
         self.split = _choose_split(self.info, split, path)
         self.fields = _choose_fields(self.info, fields)
         if verify and not self.info.splits[self.split].has_checksums:
@@ -227,62 +222,19 @@ class Dataset:
         batch = self.reader.gather(self._real(rows))
         if not self.verify:
             return batch
-        if self._exact is not None:
-            return self._gather_exact(self._exact, batch)
         self.reader.refuse_damage(batch)
         return batch
 
-    def _gather_exact(self, storage: Remote, batch: Gather) -> Gather:
-        """Samples are fetched again whose bytes are wrong: no block of them was compared."""
-        self.reader.read_together(batch)
-        wrong = self._wrong(batch)
-        for _ in range(TRIES - 1):
-            if not len(wrong):
-                break
-            storage.refuse_replaced()
-            again = self.reader.gather(batch.rows[wrong])
-            self.reader.read_together(again)
-            self.reader.put(batch, wrong, again)
-            wrong = wrong[self._wrong(again)]
-        self.reader.refuse_damage(batch)
-        return batch
-
-    def _wrong(self, batch: Gather) -> Integers:
-        """Samples whose bytes are not those that were packed; all, where some make no values."""
-        try:
-            return np.flatnonzero(~self.reader.matches(batch))
-        except FormatError:
-            return np.arange(len(batch.rows), dtype=np.int64)
-
-    @property
-    def _exact(self) -> Remote | None:
-        """Where it lies, if no blocks of it are kept."""
-        storage = self.located.storage
-        return storage if isinstance(storage, Remote) and storage.is_exact else None
-
-    def suited_to(self, shuffle: object, **of_order: int) -> Dataset:
-        """Return this dataset; or where its samples are so small, and the cache is, that in full
-        order each would cost a block, the same without blocks. A warning says so, and so it does
-        where a window of a block order is larger than the cache."""
+    def warn_of_refetches(self, shuffle: object, **of_order: int) -> None:
+        """Warn if the cache is so small for this order that an epoch would fetch much again."""
         storage, split = self.located.storage, self.info.splits[self.split]
-        if not shuffle or not isinstance(storage, Remote) or storage.is_exact:
-            return self
+        if not shuffle or not isinstance(storage, Remote):
+            return
         num_bytes = sum(sum(shard.file_bytes.values()) for shard in split.shards)
-        shown, room = show_place(storage.url), storage.room_bytes()
-        if shuffle == "block":
-            order = Order(split.num_rows, "block", **of_order)
-            if why := why_repeated(shown, order, num_bytes, room):
-                warnings.warn(why, stacklevel=5)
-            return self
-        why = why_exact(shown, split.num_rows, num_bytes, room)
-        if why is None or not split.has_checksums:
-            return self
-        warnings.warn(why, stacklevel=5)
-        chosen = object.__new__(Dataset)
-        chosen.__dict__.update(self.__getstate__())
-        chosen.located = replace(self.located, storage=replace(storage, most_bytes=0))
-        chosen.verify = True
-        return chosen
+        order = Order(split.num_rows, check_shuffle(shuffle), **of_order)
+        room = storage.capacity()
+        if why := why_repeated(show_place(storage.url), order, num_bytes, room):
+            warnings.warn(why, stacklevel=5)
 
     def _gather_index(self, real: Integers) -> Gather:
         """Row numbers for what the index alone can tell, without reading any value."""

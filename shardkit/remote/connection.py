@@ -95,11 +95,6 @@ def _close_in_children() -> None:
 
 
 def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) -> dict[str, Any]:
-    """As :func:`ask_numbers`, of which the numbers are not wanted."""
-    return ask_numbers(folder, said, numbers)[0]
-
-
-def ask_numbers(folder: str, said: dict[str, Any], numbers: Integers) -> wire.Message:
     """Ask the keeper of a cache, and wait for its answer.
 
     Raises:
@@ -113,7 +108,7 @@ def ask_numbers(folder: str, said: dict[str, Any], numbers: Integers) -> wire.Me
             answer: dict[str, Any] = wire.BEAT
             while answer == wire.BEAT:
                 _wait(connection, folder)
-                answer, answered = wire.receive(connection)
+                answer, _ = wire.receive(connection)
             break
         except TimeoutError:
             raise _silent(folder) from None
@@ -132,7 +127,7 @@ def ask_numbers(folder: str, said: dict[str, Any], numbers: Integers) -> wire.Me
     if "error" in answer:
         kind = getattr(errors, answer["error"], DataError)
         raise kind(answer["message"])
-    return answer, answered
+    return answer
 
 
 def _wait(connection: socket.socket, folder: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shardkit.arguments import integer
 from shardkit.errors import UsageError
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, user_cache
@@ -70,7 +69,7 @@ class RemoteOptions:
         """Those that a caller gave. Raises UsageError."""
         return cls(
             None if cache_dir is None else as_path(cache_dir, "cache_dir"),
-            None if cache_bytes is None else as_cache_bytes("cache_bytes", cache_bytes),
+            None if cache_bytes is None else parse_size(cache_bytes),
             as_settings(storage_options or {}),
         )
 
@@ -81,18 +80,11 @@ class RemoteOptions:
 
     @property
     def most_bytes(self) -> int | None:
-        """Of blocks in the cache; None for what is free, 0 for no cache. Raises UsageError."""
+        """Return the bound on blocks in the cache; None for what is free. Raises UsageError."""
         if self.cache_bytes is not None:
             return self.cache_bytes
         told = os.environ.get(CACHE_BYTES)
-        return as_cache_bytes(CACHE_BYTES, told) if told else None
-
-
-def as_cache_bytes(name: str, value: object) -> int:
-    """A size, or 0. Raises UsageError."""
-    if isinstance(value, str) and value.strip() != "0":
-        return parse_size(value)
-    return integer(name, int(value) if isinstance(value, str) else value)
+        return parse_size(told) if told else None
 
 
 def default_cache() -> Path:

@@ -25,11 +25,9 @@ from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import wire
-from shardkit.remote.exact import read_exact
 from shardkit.remote.keeper import Keeper
 from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
 from shardkit.remote.own_folder import open_own
-from shardkit.remote.same import check_same
 from shardkit.remote.small_files import bring
 from shardkit.remote.writing import Writing
 
@@ -91,7 +89,7 @@ class Server:
                 answering = self._answered(number, asked, numbers)
                 answer = await self._with_beats(answering, writer)
                 if asked["do"] not in wire.UNANSWERED:
-                    writer.write(wire.pack(answer, answer.pop("numbers", wire.NO_NUMBERS)))
+                    writer.write(wire.pack(answer))
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -140,12 +138,8 @@ class Server:
         kept = await keeper.use(asked["name"], asked["place"])
         if what == "whole":
             await kept.fetch_whole(asked["file"])
-        elif what == "ranges":
-            return {"numbers": await read_exact(kept, asked["split"], numbers)}
         elif what == "room":
             return {"bytes": keeper.room.bytes()}
-        elif what == "same":
-            await check_same(kept.remote, kept.folder.name, kept.remote.patience())
         elif what == "beside":
             await kept.fetch_beside(asked["file"])
         elif what == "forget":

@@ -6,21 +6,20 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from shardkit.arrays import Bytes, Integers
+from shardkit.arrays import Integers
 from shardkit.errors import ShardMissingError, StorageError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
 from shardkit.memory.whole_files import map_file
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached_files import CachedFiles
-from shardkit.remote.connection import ask, ask_numbers, tell
-from shardkit.remote.exact_files import ExactFiles
+from shardkit.remote.connection import ask, tell
 from shardkit.remote.options import (
     RemoteOptions,
     own_cache,
@@ -48,7 +47,7 @@ class Remote:
 
     Attributes:
         url: where. name: which dataset was found there. cache: folder of all that is kept.
-        most_bytes: of blocks in the cache; None for what is free, 0 for no cache.
+        most_bytes: of blocks in the cache; None for what is free.
         retry_s: how long a request is tried again after errors of the server or the network.
         settings: in place of the environment's. shared: another user's cache, to be read.
     """
@@ -60,11 +59,6 @@ class Remote:
     retry_s: float
     settings: dict[str, str] = field(default_factory=dict, repr=False)
     shared: str = ""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether no blocks are kept: what is read is then to be compared by who reads it."""
-        return self.most_bytes == 0
 
     @property
     def folder(self) -> Path:
@@ -106,17 +100,8 @@ class Remote:
         """Have a file in the folder that shardkit.json does not tell of, if it can be read."""
         self.ask(do="beside", file=name)
 
-    def ranges(self, split: str, asked: Integers) -> Bytes:
-        """Bytes of ranges, unchecked: see :func:`shardkit.remote.exact.read_exact`."""
-        said = self._said({"do": "ranges", "split": split})
-        return ask_numbers(self.cache, said, asked)[1].view(np.uint8)
-
-    def refuse_replaced(self) -> None:
-        """Raises StorageError if another dataset lies there by now."""
-        self.ask(do="same")
-
-    def room_bytes(self) -> int:
-        """How many bytes of blocks the cache may hold, of all datasets together."""
+    def capacity(self) -> int:
+        """Return how many bytes of blocks the cache may hold, of all datasets together."""
         return int(ask(self.cache, self._said({"do": "room"}))["bytes"])
 
     def need(self, split: str, blocks: Integers) -> None:
@@ -170,10 +155,6 @@ class Remote:
             raise ShardMissingError(f"{self.show(name)}: there is no such file") from error
 
     def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
-        if self.is_exact:
-            split, blocks = self._splits.get(names[0], ("", None)) if names else ("", None)
-            known = [] if blocks is None else blocks.names
-            return ExactFiles(partial(self.ranges, split), known, names, sizes)
         return CachedFiles(self, names, sizes, copied=copied or is_remote(self.folder))
 
     def show(self, name: str) -> str:
@@ -224,5 +205,4 @@ def place_of(
     """What a message to the keeper says of a URL: with the environment of this moment, but for
     these settings."""
     settings = with_connection_string(settings_of({**os.environ, **settings}))
-    most = most_bytes or None  # who has no use for the cache does not say how large it is
-    return {"url": url.text, "settings": settings, "most_bytes": most, "retry_s": retry_s}
+    return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}

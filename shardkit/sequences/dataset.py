@@ -302,10 +302,5 @@ def _of_tokens(dataset: Dataset) -> Dataset:
             f"{show_place(dataset.path)} holds {', '.join(dataset.info.fields)}, no tokens;"
             " pack it with --tokenizer"
         )
-    if dataset.verify:
-        raise UsageError(
-            "cache_bytes is 0: tokens are read in pieces, which have no checksums of their own;"
-            " give their blocks some room"
-        )
     dataset.fields = [TOKENS]
     return dataset

@@ -32,10 +32,6 @@ from shardkit.system.refusals import os_errors
 if TYPE_CHECKING:
     from shardkit.remote.storage import Remote
 
-WHOLE_BYTES = 64 << 20
-"""Of blocks, kept by who goes through all of a dataset and is told to keep none: without blocks,
-which have checksums, what comes wrong is not fetched again."""
-
 
 @dataclass(frozen=True)
 class Located:
@@ -140,7 +136,7 @@ def locate_place(place: Path | Url, *, anew: bool = False, version: int | None =
     if isinstance(place, Path):
         return locate(place, version=version)
     refuse_version(place, version)
-    remote = _open_remote(place, _options_for_all())
+    remote = _open_remote(place, RemoteOptions())
     if anew:
         remote.forget()
     provenance = remote.info.provenance
@@ -157,7 +153,7 @@ def locate_remote(url: Url, options: RemoteOptions | None = None) -> Located:
         DatasetMissingError: there is none. IndexFileError: it is damaged. StorageError: the
             network, the credentials or the cache say no. UsageError: obstore is not installed.
     """
-    remote = _open_remote(url, _options_for_all() if options is None else options)
+    remote = _open_remote(url, RemoteOptions() if options is None else options)
     return Located(remote, remote.folder, remote.info, url=url)
 
 
@@ -168,12 +164,6 @@ def refuse_version(url: Url, version: int | None) -> None:
             f"{url} is one version of a dataset, that which was copied there: leave out version, or"
             " name it of the dataset that it was copied from"
         )
-
-
-def _options_for_all() -> RemoteOptions:
-    """Those of the environment, but never without a cache: see :data:`WHOLE_BYTES`."""
-    told = RemoteOptions()
-    return told if told.most_bytes != 0 else RemoteOptions(cache_bytes=WHOLE_BYTES)
 
 
 def _open_remote(url: Url, options: RemoteOptions) -> Remote:

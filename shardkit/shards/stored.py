@@ -23,7 +23,6 @@ from shardkit.samples.encoding import BYTES, LABEL, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.shards.joined import Joined, lay_out, offsets_of, room_for
 from shardkit.storage.base import Files, Ranges, Storage, Turn
-from shardkit.storage.copied import CopiedRanges
 
 T = TypeVar("T")
 
@@ -195,30 +194,6 @@ class ShardReader:
             present = sizes >= 0
             shards, starts, sizes = shards[present], starts[present], sizes[present]
         return shards, starts, sizes
-
-    def read_together(self, batch: Gather) -> None:
-        """Read all fields of copied files, those that lie in the same files at once: from far away
-        they take one journey, and neighbours one request."""
-        together: dict[int, list[str]] = {}
-        for name in self._info.fields:
-            together.setdefault(id(self.files(name)), []).append(name)
-        for names in together.values():
-            found = [self._present(batch, name) for name in names]
-            for name, place in zip(names, found, strict=True):
-                files = self._checked(*place, name)
-            ranges = files.read(*map(np.concatenate, zip(*found, strict=True)))
-            if isinstance(ranges, CopiedRanges):
-                parts = ranges.parts([len(place[0]) for place in found])
-                batch.ranges |= zip(names, parts, strict=True)
-
-    def put(self, batch: Gather, numbers: Integers, again: Gather) -> None:
-        """Of these samples of a batch, have the bytes that were read again, of both together."""
-        for name, ranges in batch.ranges.items():
-            present = self.places(batch, name)[1] >= 0
-            places = (present.cumsum() - 1)[numbers[present[numbers]]]
-            other = again.ranges[name]
-            if isinstance(ranges, CopiedRanges) and isinstance(other, CopiedRanges):
-                ranges.put(places, other)
 
     def fixed(self, batch: Gather, name: str) -> Array | None:
         """Arrays of one shape and dtype as one new array (B, ...), gathered in one go.

@@ -140,23 +140,6 @@ class CopiedRanges:
         self._buffer = buffer
         self._ends = ends
 
-    def parts(self, counts: Sequence[int]) -> list[CopiedRanges]:
-        """So many of them each, in their order."""
-        found, first, begin = [], 0, 0
-        for count in counts:
-            ends = self._ends[first : first + count]
-            end = int(ends[-1]) if count else begin
-            found.append(CopiedRanges(self._buffer[begin:end], ends - begin))
-            first, begin = first + count, end
-        return found
-
-    def put(self, numbers: Integers, others: CopiedRanges) -> None:
-        """Have the bytes of others, of the same sizes, in place of these."""
-        starts = np.concatenate([np.zeros(1, np.int64), self._ends])
-        for number, data in zip(numbers.tolist(), others.slices(), strict=True):
-            begin, end = int(starts[number]), int(self._ends[number])
-            self._buffer[begin:end] = np.frombuffer(data, np.uint8)
-
     def slices(self) -> list[memoryview]:
         view, ends = buffers.view_of(self._buffer), self._ends.tolist()
         return [view[start:end] for start, end in zip([0, *ends], ends, strict=False)]
