@@ -144,11 +144,6 @@ class S3:
     def put(self, key: str, data: bytes) -> None:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
-    def unfinished(self) -> list[str]:
-        """Keys of multipart uploads that were begun and neither completed nor aborted."""
-        found = self.client.list_multipart_uploads(Bucket=self.bucket)
-        return [one["Key"] for one in found.get("Uploads", ())]
-
 
 @pytest.fixture
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:

@@ -178,39 +178,3 @@ def test_links_in_what_an_earlier_keeper_left(
     end_keepers(cache)
     run("cache", "--clear", "--cache-dir", cache)
     assert (mine.read_bytes(), mine.stat().st_blocks) == before
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
-def test_a_cache_that_another_user_shares(
-    server: RangeServer,
-    cache: Path,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    run: Run,
-) -> None:
-    """What it holds is not fetched, but what is wrong there is; nothing is written to it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    before = os.umask(0o077)
-    try:
-        assert run("cache", "share", cache).code == 0
-        expected = read(server, cache)
-    finally:
-        os.umask(before)
-    end_keepers(cache)
-    for path in [cache, *cache.rglob("*")]:
-        is_open = path.is_dir() or "-0" in path.name or path.name == "shared"
-        assert bool(path.lstat().st_mode & 0o004) == (is_open or len(path.parent.name) == 32)
-        os.chown(path, ANOTHER, ANOTHER)
-    (shard,) = cache.glob("*/train-00000*")
-    data = bytearray(shard.read_bytes())
-    data[300_000] ^= 1
-    shard.write_bytes(data)
-    there = {path: path.lstat().st_mtime_ns for path in cache.rglob("*")}
-    server.requests.clear()
-    monkeypatch.setenv("SHARDKIT_CACHE_DIR", str(cache))
-    assert read(server, cache) == expected
-    fetched = server.num_bytes_of(".npy")
-    assert 0 < fetched <= shard.stat().st_size < 1_000_000
-    assert there == {path: path.lstat().st_mtime_ns for path in cache.rglob("*")}
-    assert run("cache", "share", cache).code == 1
-    assert run("cache", "share").code == 2

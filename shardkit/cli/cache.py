@@ -12,7 +12,7 @@ from shardkit.system.paths import show_path
 
 
 @click.command()
-@click.argument("urls", nargs=-1, metavar="[URL]... | share DIR")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--clear", is_flag=True, help="Remove what is kept: of these URLs, or of all.")
 @click.option(
     "--cache-dir",
@@ -23,17 +23,10 @@ from shardkit.system.paths import show_path
 def cache(urls: tuple[str, ...], clear: bool, cache_dir: str | None, as_json: bool) -> None:
     """Say what was fetched from behind URLs and is kept on this machine; or remove it.
 
-    Whoever reads a dataset meanwhile goes on: it is fetched again. `shardkit cache share DIR` lets
-    other users read a cache of yours: with DIR as their cache, what it holds is copied from there.
+    Whoever reads a dataset meanwhile goes on: it is fetched again.
     """
     from shardkit.operations import cache as run
 
-    if urls[:1] == ("share",):
-        if len(urls) != 2 or clear or cache_dir:
-            raise UsageError("share takes the folder of one cache: shardkit cache share DIR")
-        shared = show_path(run.share_cache(urls[1]))
-        click.echo(f"{shared}: other users may read it, as --cache-dir or SHARDKIT_CACHE_DIR")
-        return
     if urls and not clear:
         raise UsageError("URLs are for --clear; without it, all that is kept is shown")
     found = run.clear_cache(urls or None, cache_dir) if clear else run.cache(cache_dir)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.manifest import read_info
 from shardkit.remote.connection import ask
-from shardkit.remote.keeper_files import ORIGIN, SHARED
+from shardkit.remote.keeper_files import ORIGIN
 from shardkit.remote.left import datasets_in, kept_bytes
 from shardkit.remote.options import default_cache
-from shardkit.remote.own_folder import make_own, open_own, write_whole
 from shardkit.remote.urls import as_url
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
@@ -88,28 +85,6 @@ def _look_once(folder: Path) -> CachedDataset:
     sizes = [shard.file_bytes for split in info.splits.values() for shard in split.shards]
     whole = sum(sum(one.values()) for one in sizes)
     return CachedDataset(url, folder.name, info.container, shards, whole, every - shards)
-
-
-def share_cache(cache_dir: str | Path) -> Path:
-    """Let others read a cache of this user, who alone writes there, and return its folder.
-
-    Raises:
-        StorageError: it belongs to another user, or others may write to it.
-    """
-    given = as_path(cache_dir, "cache_dir")
-    with os_errors(f"sharing the cache {show_path(given)}"):
-        folder = make_own(given)
-        for place in [folder, *datasets_in(folder)]:
-            place.chmod(0o755)
-        for path in chain.from_iterable(place.iterdir() for place in datasets_in(folder)):
-            if path.is_file() and not path.is_symlink():
-                path.chmod(0o644)
-        at = open_own(folder)
-        try:
-            write_whole(SHARED, at, b"")
-        finally:
-            os.close(at)
-    return folder
 
 
 def clear_cache(

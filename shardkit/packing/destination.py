@@ -69,9 +69,6 @@ class Destination:
             self._folder.close()
             raise
 
-    note = ""
-    """What there is to say of how it was made ready."""
-
     @property
     def lock_fd(self) -> int:
         return self._folder.lock_fd

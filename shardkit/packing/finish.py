@@ -71,7 +71,6 @@ class Conclusion:
             num_resumed,
             time.perf_counter() - started,
         )
-        result.notes.extend(filter(None, [destination.note]))
         result.notes.extend(listed.notes)
         result.notes.extend(self.chosen.notes if self.chosen else [])
         result.notes.extend(notes_on(self.options, receipts))

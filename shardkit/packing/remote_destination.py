@@ -85,7 +85,6 @@ class RemoteDestination(Destination):
         own = index.read_bytes() if index.exists() and not self._overwrite else None
         self._is_whole = self._target.take(own, self._overwrite)
         if not self._is_whole:
-            self.note = self._target.abort_unfinished()
             self._forget_lost()
 
     def _forget_lost(self) -> None:
@@ -207,7 +206,6 @@ class RemoteDestination(Destination):
         return there
 
     def _tidy(self) -> None:
-        self._target.abort_unfinished()
         self._target.release()
         self._folder.clear()
         self._goes_if_empty = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,13 +21,11 @@ from shardkit.remote.disk_writes import DiskWrites
 from shardkit.remote.gate import Patience
 from shardkit.remote.kept import REQUEST_BLOCKS, Kept
 from shardkit.remote.left import datasets_in
-from shardkit.remote.own_folder import open_plain
 from shardkit.remote.room import Room
 from shardkit.remote.same import TRIES, check_same, name_of, read_index, replaced
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
-from shardkit.system.full_reads import pread
 
 WINDOW_BYTES = 256 << 20
 WINDOW_PART = 8
@@ -112,7 +109,6 @@ class Keeper:
             found = await self.open(place, is_first=False)
         else:
             found.remote = self._reach(place, anew=False)
-        found.shared = place.get("shared", "")
         if found.folder.name != name:
             raise replaced(found.remote.url)
         return found
@@ -296,10 +292,6 @@ async def _right(
     file, start, _ = split.blocks.place(first)
     sizes = [split.blocks.place(number)[2] for number in range(first, first + count)]
     name, wrong = split.blocks.names[file], 0
-    if kept.shared:
-        data = _of_shared(Path(kept.shared, kept.folder.name), name, start, sum(sizes))
-        if _first_wrong(split, first, sizes, data) is None:
-            return data
     try:
         for _ in range(TRIES):
             data = await kept.remote.read(name, start, sum(sizes), patience)
@@ -315,18 +307,6 @@ async def _right(
         f"{kept.remote.url / name}: bytes {start + wrong} and following differ"
         f" from those packed, {TRIES} times; `shardkit verify` tells more"
     )
-
-
-def _of_shared(folder: Path, name: str, start: int, size: int) -> memoryview:
-    """Return bytes of a file in another user's cache, as far as they are there."""
-    with suppress(OSError):
-        at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            with open(open_plain(name, os.O_RDONLY, at), "rb", buffering=0) as file:
-                return memoryview(pread(file.fileno(), size, start))
-        finally:
-            os.close(at)
-    return memoryview(b"")
 
 
 def _first_wrong(split: CachedSplit, first: int, sizes: list[int], data: memoryview) -> int | None:

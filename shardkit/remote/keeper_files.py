@@ -5,8 +5,6 @@ from __future__ import annotations
 SOCKET = "keeper.sock"
 LOCK = "keeper.lock"
 LOG = "keeper.log"
-SHARED = "shared"
-"""Says that its owner lets others read the cache."""
 ORIGIN = "origin"
 """In the folder of a dataset: the URL that it was last opened by."""
 

@@ -14,7 +14,7 @@ from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, parse_info
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached import CachedSplit
-from shardkit.remote.keeper_files import ORIGIN, SHARED
+from shardkit.remote.keeper_files import ORIGIN
 from shardkit.remote.own_folder import open_own, read_whole, write_whole
 from shardkit.remote.room import Room
 from shardkit.remote.same import TRIES, check_same
@@ -36,8 +36,7 @@ class Kept:
         index: bytes of its shardkit.json.
 
     Attributes:
-        folder: its own. info: what its shardkit.json says. remote: where it lies. shared: another
-            user's cache, where blocks are looked for first, or nothing.
+        folder: its own. info: what its shardkit.json says. remote: where it lies.
 
     Raises:
         StorageError: others may write to the folder, or it is no folder.
@@ -47,14 +46,11 @@ class Kept:
         self.folder = folder
         self.info = parse_info(index, str(remote.url / INDEX_NAME))
         self.remote = remote
-        self.shared = ""
         cache = open_own(folder.parent)
         try:
             with suppress(FileExistsError):
                 os.mkdir(folder.name, 0o700, dir_fd=cache)
             self._at = open_own(folder.name, cache)
-            if (folder.parent / SHARED).exists():
-                os.chmod(folder.name, 0o755, dir_fd=cache)
         finally:
             os.close(cache)
         write_whole(ORIGIN, self._at, remote.url.text.encode())  # by which it is known as ours

@@ -90,11 +90,8 @@ class RemoteOptions:
 def default_cache() -> Path:
     """Raises UsageError for a user without a home."""
     told = os.environ.get(CACHE_DIR)
-    return as_path(told, CACHE_DIR) if told else own_cache()
-
-
-def own_cache() -> Path:
-    """Return the cache in the user's home. Raises UsageError for a user without one."""
+    if told:
+        return as_path(told, CACHE_DIR)
     folder = user_cache()
     if folder is None:
         raise UsageError("there is no home for a cache of what is fetched: give cache_dir")

@@ -14,7 +14,6 @@ import stat
 from pathlib import Path
 
 from shardkit.errors import StorageError
-from shardkit.remote.keeper_files import SHARED
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 
@@ -62,10 +61,7 @@ def open_own(path: str | Path, at: int | None = None) -> int:
     mode = stat.S_IMODE(status.st_mode)
     wrong = ""
     if status.st_uid != user:
-        wrong = (
-            f"belongs to {_user(status.st_uid)}, not to {_user(user)}; {ELSEWHERE}, or let its"
-            " owner run `shardkit cache share` on it"
-        )
+        wrong = f"belongs to {_user(status.st_uid)}, not to {_user(user)}; {ELSEWHERE}"
     elif mode & (stat.S_IWGRP | stat.S_IWOTH):
         wrong = (
             f"may be written to by other users (mode {mode:04o}); {ELSEWHERE}, or, if nobody else"
@@ -77,19 +73,8 @@ def open_own(path: str | Path, at: int | None = None) -> int:
     return fd
 
 
-def is_shared(cache: Path) -> bool:
-    """Return True if another user owns this cache, lets others read it, and writes there alone."""
-    try:
-        owner, marked = cache.lstat(), (cache / SHARED).lstat()
-    except OSError:
-        return False
-    is_safe = stat.S_ISREG(marked.st_mode) and not owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return is_safe and owner.st_uid == marked.st_uid != os.geteuid()
-
-
 def open_plain(name: str, flags: int, at: int) -> int:
-    """Open a regular file in an open folder; one that is made is readable by this user alone, or by
-    those who may read the folder.
+    """Open a regular file in an open folder; one that is made is readable by this user alone.
 
     Raises:
         StorageError: it is a link, or no regular file. OSError.
@@ -101,8 +86,6 @@ def open_plain(name: str, flags: int, at: int) -> int:
             raise
     else:
         if stat.S_ISREG(os.fstat(fd).st_mode):
-            if flags & os.O_CREAT and os.fstat(at).st_mode & stat.S_IROTH:
-                os.fchmod(fd, 0o644)
             return fd
         os.close(fd)
     raise StorageError(

@@ -22,11 +22,10 @@ from shardkit.remote.cached_files import CachedFiles
 from shardkit.remote.connection import ask, tell
 from shardkit.remote.options import (
     RemoteOptions,
-    own_cache,
     settings_of,
     with_connection_string,
 )
-from shardkit.remote.own_folder import is_shared, make_own
+from shardkit.remote.own_folder import make_own
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.system.file_systems import is_remote
@@ -49,7 +48,7 @@ class Remote:
         url: where. name: which dataset was found there. cache: folder of all that is kept.
         most_bytes: of blocks in the cache; None for what is free.
         retry_s: how long a request is tried again after errors of the server or the network.
-        settings: in place of the environment's. shared: another user's cache, to be read.
+        settings: in place of the environment's.
     """
 
     url: Url
@@ -58,7 +57,6 @@ class Remote:
     most_bytes: int | None
     retry_s: float
     settings: dict[str, str] = field(default_factory=dict, repr=False)
-    shared: str = ""
 
     @property
     def folder(self) -> Path:
@@ -134,7 +132,7 @@ class Remote:
 
     def _said(self, said: dict[str, Any]) -> dict[str, Any]:
         place = place_of(self.url, self.most_bytes, self.retry_s, self.settings)
-        return {**said, "name": self.name, "place": {**place, "shared": self.shared}}
+        return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
         """From the cache, where nobody writes to it again. It may go before it is mapped or read:
@@ -177,12 +175,10 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
-    is_others = is_shared(options.cache)
-    folder, most = _made(own_cache() if is_others else options.cache), options.most_bytes
-    shared = str(options.cache.resolve()) if is_others else ""
+    folder, most = _made(options.cache), options.most_bytes
     place = place_of(url, most, RETRY_S, options.settings)
     answer = ask(folder, {"do": "open", "place": place})
-    return Remote(url, answer["name"], folder, most, RETRY_S, options.settings, shared)
+    return Remote(url, answer["name"], folder, most, RETRY_S, options.settings)
 
 
 def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:

@@ -211,10 +211,6 @@ class RemoteTarget:
         old = {*self.replaces, *left_over} & {*there}
         self._remove(sorted(old - {*new} - {INDEX_NAME}))
 
-    def abort_unfinished(self) -> str:
-        """Abort uploads that were interrupted; a note on why not, if so."""
-        return str(self._ask("abort")["note"])
-
     def stop(self) -> None:
         """End the uploads that are under way."""
         self._ask("stop")

@@ -20,7 +20,6 @@ from shardkit.arrays import Hashes, Integers
 from shardkit.errors import ChecksumError, DestinationError, ShardMissingError, StorageError
 from shardkit.remote.keeper_files import CLAIM
 from shardkit.remote.store import RemoteFolder, version_of
-from shardkit.remote.unfinished import abort_unfinished
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.full_reads import read_full
@@ -216,9 +215,6 @@ class Writing:
         elif what == "remove":
             removing = self._remove(folder, asked["files"], asked["claim"])
             await self._run(place["url"], asyncio.ensure_future(removing))
-        else:
-            aborting = abort_unfinished(folder.url, place["settings"])
-            return {"note": await asyncio.to_thread(aborting)}
         return {}
 
     async def _put(self, folder: WritableFolder, asked: dict[str, Any], sums: Hashes) -> str:
