@@ -24,11 +24,10 @@ FAULTS = (
     "reset",
     "truncated",
     "wrong bytes",
-    "whole body",
-    "wrong range",
     "short delay",
     "long delay",
 )
+"""What is asked for again; a server may also send the "whole body" or the "wrong range"."""
 
 
 PACKET = 64 << 10
@@ -40,10 +39,9 @@ class Faults:
     """What goes wrong. Only ranges of shards fail, unless ``everywhere``.
 
     Attributes:
-        kind: one of :data:`FAULTS`, ``mixed`` for any, ``halting`` for a body in two halves, each
-            after the longer of two delays, or none. rate: which part of the
-            requests fails. first: so many fail, from the first. delay: seconds before each
-            answer. is_down: connections are reset.
+        kind: one of :data:`FAULTS` or of the two others, ``mixed`` for any of :data:`FAULTS`, or
+            none. rate: which part of the requests fails. first: so many fail, from the first.
+        delay: seconds before each answer. is_down: connections are reset.
         delays: seconds of the two faults that are delays.
     """
 
@@ -196,13 +194,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("ETag", f'"{size}-{os.stat(path).st_mtime_ns}"')
         self.send_header("Last-Modified", "Mon, 23 Nov 2026 10:00:00 GMT")
         self.end_headers()
-        if fault == "halting":
-            half = len(body) // 2
-            for part in (b"", body[:half]):
-                self.wfile.write(part)
-                self.wfile.flush()
-                time.sleep(self.server.faults.delays[1])
-            body = body[half:]
         body = body[: len(body) // 2] if fault in ("reset", "truncated") else body
         for at in range(0, len(body), PACKET):
             self.server.count_packet(path, len(body[at : at + PACKET]))

@@ -26,8 +26,7 @@ from remote_sets import KINDS, make_set, open_set, plain
 import shardkit
 from shardkit import Loader
 from shardkit.operations.cache import clear_cache
-from shardkit.remote.blocks import blocks_of
-from shardkit.remote.parts import parts_of
+from shardkit.remote.blocks import blocks_of, parts_of
 from shardkit.remote.storage import Remote
 from shardkit.system.blocks import BLOCK_BYTES
 

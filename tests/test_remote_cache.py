@@ -18,7 +18,7 @@ import shardkit
 from shardkit.operations.cache import cache as contents
 from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
-from shardkit.remote.left import kept_bytes
+from shardkit.remote.orphans import kept_bytes
 from shardkit.remote.storage import Remote
 
 
@@ -279,7 +279,7 @@ def test_a_file_of_the_index_that_goes_before_it_is_mapped(
     def ask_and_lose(remote: Remote, **said: Any) -> None:
         ask(remote, **said)
         told.append(said)
-        if len(told) < 4 and said["do"] == "whole":
+        if len(told) < 4 and said["do"] == "index file":
             ask(remote, do="forget")
 
     monkeypatch.setattr(Remote, "ask", ask_and_lose)

@@ -19,7 +19,6 @@ from shardkit.errors import ChecksumError, DestinationError, StorageError
 from shardkit.index.manifest import REJECTED_NAME
 from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.inputs.records.tars import dataset_corpus
-from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
 from shardkit.remote.urls import as_url
 from shardkit.shards.locate import locate_place
@@ -201,36 +200,6 @@ def test_bench_from_the_cache_and_from_where_it_lies(server: RangeServer, run: R
     assert (row["path"], row["cache"]) == (url, "cold")
     assert row["device_bytes"] > row["dataset_bytes"] / 2
     assert len(server.requests) >= before + 3
-
-
-def test_without_a_cache_what_comes_wrong_is_fetched_again(
-    cache: Path,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They keep some blocks nevertheless, which have checksums; so do workers."""
-    folder = make_set(tmp_path, "arrays", "webdataset")
-    monkeypatch.setenv("SHARDKIT_CACHE_DIR", str(cache))
-    monkeypatch.setenv("SHARDKIT_CACHE_BYTES", "0")
-    with serving(folder.parent) as server:
-        url = f"{server.url}/{folder.name}"
-        server.faults.kind = "wrong bytes"
-
-        def wrong_at_first() -> None:
-            clear_cache(cache_dir=cache)
-            server.faults.first = 2
-
-        wrong_at_first()
-        assert shardkit.verify(url, progress=False).ok
-        wrong_at_first()
-        shardkit.stage(url, tmp_path / "copy", progress=False)
-        wrong_at_first()
-        shardkit.unpack(url, tmp_path / "back", progress=False)
-        wrong_at_first()
-        shardkit.convert(url, tmp_path / "converted", to="hdf5", workers=2, progress=False)
-        assert server.failed == 8
-    assert tree(tmp_path / "copy") == tree(folder)
-    assert tree(tmp_path / "back") == tree(tmp_path / "source")
 
 
 def test_with_a_cache_smaller_than_a_shard(

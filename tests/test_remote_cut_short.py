@@ -61,7 +61,7 @@ def read_cut_short(place: str, folder: Path, name: str, **options: object) -> No
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("*-00001*", "was cut short"), ("*.stamps", "cut short"), ("*.rows", "no error")],
+    [("*-00001*", "was cut short"), ("*.rows", "no error")],
 )
 def test_in_the_cache(
     server: RangeServer,

@@ -4,14 +4,13 @@ drops blocks while they are written."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import random
 import resource
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,14 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import StorageError
-from shardkit.remote import cached, disk_writes, room, server
-from shardkit.remote.blocks import BlockMap
-from shardkit.remote.cached import CachedSplit
-from shardkit.remote.disk_writes import WRITES, DiskWrites
-from shardkit.remote.keeper import Keeper
-from shardkit.remote.next_uses import NEVER
-from shardkit.remote.room import Room
-from shardkit.remote.wire import BEAT, pack
+from shardkit.remote import cached_split, disk_writes, eviction, server
+from shardkit.remote.block_cache import BlockCache
+from shardkit.remote.blocks import NEVER, BlockMap
+from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.disk_writes import DiskWrites
+from shardkit.remote.eviction import Evictor
+from shardkit.remote.protocol import BEAT, pack
+from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
 
 NUM_BLOCKS = 12
@@ -49,9 +48,9 @@ class Disk:
         self.bytes = [draws.bytes(self.blocks.place(n)[2]) for n in range(NUM_BLOCKS)]
         sums = np.array([xxhash.xxh3_64_intdigest(one) for one in self.bytes], np.uint64)
         self.split = CachedSplit(folder, "train", self.blocks, sums)
-        self.room = Room(folder, lambda split, numbers: np.full(len(numbers), NEVER))
-        self.room.most_bytes = most_blocks * BLOCK_BYTES
-        self.writes = DiskWrites(self.room)
+        self.evictor = Evictor(folder, lambda split, numbers: np.full(len(numbers), NEVER))
+        self.evictor.most_bytes = most_blocks * BLOCK_BYTES
+        self.writes = DiskWrites(self.evictor)
 
     def put(self, first: int, count: int = 1) -> Coroutine[Any, Any, None]:
         data = b"".join(self.bytes[first : first + count])
@@ -73,7 +72,7 @@ class Disk:
 
     def used(self) -> int:
         """Bytes, as the room counts them."""
-        return self.room.bytes() - self.room.free()
+        return self.evictor.capacity() - self.evictor.free()
 
 
 @pytest.fixture
@@ -133,23 +132,6 @@ def test_others_go_on_while_the_disk_works(disk: Disk, held: Held) -> None:
     run(test)
 
 
-def test_few_files_are_open(disk: Disk, held: Held) -> None:
-    async def test() -> None:
-        gc.collect()  # files of earlier tests
-        before = len(os.listdir("/proc/self/fd"))
-        putting = [asyncio.ensure_future(disk.put(number)) for number in range(NUM_BLOCKS)]
-        await until(lambda: held.begun == WRITES)
-        await asyncio.sleep(0.05)
-        assert held.begun == WRITES and len(os.listdir("/proc/self/fd")) == before + WRITES
-        held.may_end.set()
-        await asyncio.gather(*putting)
-        assert disk.there() == [*range(NUM_BLOCKS)]
-        assert disk.split.stamps[-1]
-        assert len(os.listdir("/proc/self/fd")) == before
-
-    run(test)
-
-
 def test_what_is_being_written_does_not_go(tmp_path: Path, held: Held) -> None:
     disk = Disk(tmp_path, 4)
 
@@ -157,11 +139,11 @@ def test_what_is_being_written_does_not_go(tmp_path: Path, held: Held) -> None:
         putting = asyncio.ensure_future(disk.put(0, 3))
         await until(lambda: held.begun == 1)
         with pytest.raises(StorageError, match="holds"):
-            disk.room.make(2 * BLOCK_BYTES)
+            disk.evictor.make_space(2 * BLOCK_BYTES)
         held.may_end.set()
         await putting
         assert disk.there() == [0, 1, 2]
-        disk.room.make(2 * BLOCK_BYTES)
+        disk.evictor.make_space(2 * BLOCK_BYTES)
         assert len(disk.there()) < 3
 
     run(test)
@@ -172,13 +154,13 @@ def test_what_an_earlier_keeper_left_wrong_is_written_whole(tmp_path: Path, held
     hole into it."""
     (tmp_path / "a").write_bytes(bytes([1]) * (7 * BLOCK_BYTES - 1000))
     disk = Disk(tmp_path, 7)
-    disk.room.add(disk.split, np.array(sorted(disk.split.seems_there), np.int64))
-    assert not disk.split.take_left(2) and disk.there() == []
+    disk.evictor.add(disk.split, np.array(sorted(disk.split.unchecked), np.int64))
+    assert not disk.split.check_left(2) and disk.there() == []
 
     async def test() -> None:
         putting = asyncio.ensure_future(disk.put(2))
         await until(lambda: held.begun == 1)
-        disk.room.make(6 * BLOCK_BYTES)
+        disk.evictor.make_space(6 * BLOCK_BYTES)
         held.may_end.set()
         await putting
         assert disk.there() == [2] and held.begun == 1
@@ -192,7 +174,7 @@ def test_all_is_forgotten_while_it_is_written(disk: Disk, held: Held) -> None:
     async def test() -> None:
         putting = asyncio.ensure_future(disk.put(8, 3))
         await until(lambda: held.begun == 1)
-        disk.room.drop(disk.split)
+        disk.evictor.drop(disk.split)
         assert disk.used() == 0
         held.may_end.set()
         await putting
@@ -213,10 +195,10 @@ def test_what_is_forgotten_while_it_is_written_takes_no_room(
     async def test() -> None:
         putting = asyncio.ensure_future(disk.put(8, 2))
         await until(lambda: held.begun == 1)
-        disk.room.drop(disk.split)
+        disk.evictor.drop(disk.split)
         if not fails:
-            disk.room.hold(1, disk.split, np.arange(3))
-            disk.room.add(disk.split, np.arange(3))
+            disk.evictor.hold(1, disk.split, np.arange(3))
+            disk.evictor.add(disk.split, np.arange(3))
         held.may_end.set()
         await asyncio.wait([putting], timeout=0.3)
         assert disk.on_disk() == 0 and disk.there() == []
@@ -231,11 +213,11 @@ def test_blocks_that_take_room_already_need_no_more(tmp_path: Path) -> None:
     """A reader waits for what an earlier keeper left wrong, in a cache that just holds it."""
     (tmp_path / "a").write_bytes(bytes([1]) * (7 * BLOCK_BYTES - 1000))
     disk = Disk(tmp_path, 7)
-    disk.room.add(disk.split, np.array(sorted(disk.split.seems_there), np.int64))
-    disk.room.hold(1, disk.split, np.arange(7))
+    disk.evictor.add(disk.split, np.array(sorted(disk.split.unchecked), np.int64))
+    disk.evictor.hold(1, disk.split, np.arange(7))
 
     async def test() -> None:
-        assert not any(disk.split.take_left(number) for number in range(7))
+        assert not any(disk.split.check_left(number) for number in range(7))
         await disk.put(0, 7)
         assert disk.there() == [*range(7)]
 
@@ -286,16 +268,16 @@ def test_what_is_free_is_asked_of_the_disk_now_and_then(
 
     def disk_usage(folder: Path) -> SimpleNamespace:
         asked.append(0)
-        return SimpleNamespace(free=room.RESERVE_BYTES + 5000)
+        return SimpleNamespace(free=eviction.RESERVE_BYTES + 5000)
 
-    monkeypatch.setattr(room.shutil, "disk_usage", disk_usage)
-    monkeypatch.setattr(room, "LOOK_S", 0.05)
-    disk.room.most_bytes = None
-    assert disk.room.bytes() == 5000
-    disk.room.add(disk.split, np.arange(1))
-    assert disk.room.bytes() == 5000 and len(asked) == 1
+    monkeypatch.setattr(eviction.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr(eviction, "LOOK_S", 0.05)
+    disk.evictor.most_bytes = None
+    assert disk.evictor.capacity() == 5000
+    disk.evictor.add(disk.split, np.arange(1))
+    assert disk.evictor.capacity() == 5000 and len(asked) == 1
     time.sleep(0.06)
-    assert disk.room.bytes() == 5000 + BLOCK_BYTES and len(asked) == 2
+    assert disk.evictor.capacity() == 5000 + BLOCK_BYTES and len(asked) == 2
 
 
 def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +286,7 @@ def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.Monk
     disk = Disk(tmp_path, 3)
 
     async def test() -> None:
-        disk.room.hold(1, disk.split, np.arange(3))
+        disk.evictor.hold(1, disk.split, np.arange(3))
         await disk.put(0, 3)
         began = time.monotonic()
         with pytest.raises(StorageError, match="1 readers are making need"):
@@ -356,8 +338,8 @@ def test_nobody_waits_for_ever_for_room(
 def test_who_waits_for_room_is_first_and_keeps_nobody_waiting(tmp_path: Path, held: Held) -> None:
     """A reader holds 2 of 4 blocks: those of 3 wait, and those of 1 are written."""
     disk = Disk(tmp_path, 4)
-    disk.room.hold(1, disk.split, np.arange(2))
-    disk.room.add(disk.split, np.arange(2))
+    disk.evictor.hold(1, disk.split, np.arange(2))
+    disk.evictor.add(disk.split, np.arange(2))
 
     async def test() -> None:
         large, other, *small = (
@@ -366,7 +348,7 @@ def test_who_waits_for_room_is_first_and_keeps_nobody_waiting(tmp_path: Path, he
         held.may_end.set()
         await asyncio.gather(*small)
         assert not large.done() and not other.done()
-        disk.room.forget(1)
+        disk.evictor.release(1)
         await asyncio.wait([large, other], return_when=asyncio.FIRST_COMPLETED)
         assert large.done() and not other.done()
         await other
@@ -387,7 +369,7 @@ def test_a_disk_that_gives_nothing_back(
     async def test() -> None:
         await asyncio.gather(*(disk.put(number) for number in range(4)))
         with monkeypatch.context() as patched:
-            patched.setattr(cached, "punch", broken)
+            patched.setattr(cached_split, "punch", broken)
             held.may_end.clear()
             small = asyncio.ensure_future(disk.put(4))
             await until(lambda: held.begun == 5)
@@ -398,69 +380,6 @@ def test_a_disk_that_gives_nothing_back(
                 await large
         await disk.put(8, 3)
         assert {8, 9, 10} <= set(disk.there())
-
-    run(test)
-
-
-def test_many_that_are_refused_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may go is looked for once, and not once for each."""
-    disk = Disk(tmp_path, 2)
-    disk.room.hold(1, disk.split, np.arange(2))
-    disk.room.add(disk.split, np.arange(2))
-    make, tried = disk.room.make, []
-    monkeypatch.setattr(disk.room, "make", lambda size: (tried.append(size), make(size)))
-
-    async def test() -> None:
-        putting = [asyncio.ensure_future(disk.put(2 + number % 10)) for number in range(200)]
-        await asyncio.sleep(0.25)
-        assert 1 <= len(tried) <= 4
-        disk.room.forget(1)
-        await asyncio.gather(*putting)
-
-    run(test)
-
-
-def test_blocks_that_are_there_are_not_dropped_for_each_other(tmp_path: Path) -> None:
-    """Some of those that an earlier keeper left wrong, in a cache that cannot hold more."""
-    (tmp_path / "a").write_bytes(bytes([1]) * (4 * BLOCK_BYTES) + bytes(3 * BLOCK_BYTES - 1000))
-    os.truncate(tmp_path / "a", 4 * BLOCK_BYTES)
-    disk = Disk(tmp_path, 4)
-    disk.room.add(disk.split, np.array(sorted(disk.split.seems_there), np.int64))
-    assert disk.used() == 4 * BLOCK_BYTES
-
-    async def test() -> None:
-        await disk.put(2, 4)
-        assert disk.used() <= 4 * BLOCK_BYTES and disk.there() == [2, 3, 4, 5]
-
-    run(test)
-
-
-def test_many_find_room_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a slow disk, in a cache of which a reader holds the half: nobody is overtaken by all."""
-    monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
-    monkeypatch.setattr(disk_writes, "SLOW_S", 0.5)
-    monkeypatch.setattr(disk_writes, "_write", lambda *which: (time.sleep(0.1), write(*which)))
-    disk = Disk(tmp_path, 2)
-    disk.room.hold(1, disk.split, np.arange(1))
-    disk.room.add(disk.split, np.arange(1))
-
-    async def test() -> None:
-        await asyncio.gather(*(disk.put(number) for number in range(1, 5)))
-
-    run(test)
-
-
-def test_a_slow_disk_is_not_stuck(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_writes, "STUCK_S", 0.2)
-    monkeypatch.setattr(disk_writes, "_write", lambda *which: (time.sleep(0.1), write(*which)))
-
-    async def test() -> None:
-        putting = asyncio.gather(*(disk.put(number) for number in range(NUM_BLOCKS)))
-        while not putting.done():
-            assert not disk.writes.are_stuck()
-            await asyncio.sleep(0.01)
 
     run(test)
 
@@ -493,25 +412,11 @@ def test_one_write_that_never_ends_is_a_stuck_disk(
     run(test)
 
 
-def test_a_write_goes_on_after_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel may take less than it is given; and the file is closed, whatever happens."""
-    pwritev = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, data, at: pwritev(fd, [data[0][:3]], at))
-    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    write(fd, 2, memoryview(b"12345678"))
-    assert (tmp_path / "file").read_bytes() == b"\0\x0012345678"
-    fd = os.open(tmp_path / "file", os.O_RDONLY)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        write(fd, 2, memoryview(b"12345678"))
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
-
-
 def test_a_keeper_does_not_end_while_it_writes(tmp_path: Path) -> None:
     """Else a stuck disk would have a keeper that nobody can ask, and no other can begin."""
 
     async def test() -> None:
-        keeper = Keeper(tmp_path)
+        keeper = BlockCache(tmp_path)
         with (tmp_path / "lock").open("w") as lock:
             one = server.Server(keeper, 0.02, lock.fileno())
         keeper.writes.are_idle = lambda: False  # type: ignore[method-assign]
@@ -524,33 +429,25 @@ def test_a_keeper_does_not_end_while_it_writes(tmp_path: Path) -> None:
     run(test)
 
 
-def test_what_is_being_written_counts_as_asked_for(disk: Disk, held: Held) -> None:
+def test_what_is_being_written_keeps_its_slot(disk: Disk, held: Held) -> None:
     """Else a fast network would fill the memory that a slow disk does not empty."""
-    counted: list[int] = []
 
-    class Remote:
-        patience = staticmethod(SimpleNamespace)
-
-        async def read(self, name: str, start: int, count: int, patience: object) -> memoryview:
-            return memoryview(b"".join(disk.bytes[8:10]))
-
-        @contextmanager
-        def holding(self, num_bytes: int) -> Iterator[None]:
-            counted.append(num_bytes)
-            yield
-            counted.pop()
+    async def read_checked(split: CachedSplit, first: int, count: int) -> memoryview:
+        return memoryview(b"".join(disk.bytes[first : first + count]))
 
     async def test() -> None:
-        keeper, kept = Keeper(disk.folder), SimpleNamespace(remote=Remote(), shared="")
-        keeper.room, keeper.writes = disk.room, disk.writes
-        needing = asyncio.ensure_future(
-            keeper.need(1, disk.split, kept, np.array([8, 9]))  # type: ignore[arg-type]
+        cache = BlockCache(disk.folder)
+        cache.evictor, cache.writes = disk.evictor, disk.writes
+        dataset: Any = SimpleNamespace(
+            remote=SimpleNamespace(url=Url("http://host/ds")), read_checked=read_checked
         )
+        needing = asyncio.ensure_future(cache.need(1, disk.split, dataset, np.array([8, 9])))
         await until(lambda: held.begun == 1)
-        assert counted == [2 * BLOCK_BYTES] and not needing.done()
+        limiter = cache._limiters["host"]
+        assert limiter._num_bytes == 2 * BLOCK_BYTES and not needing.done()
         held.may_end.set()
         await needing
-        assert counted == [] and disk.there() == [8, 9]
+        assert limiter._num_bytes == 0 and disk.there() == [8, 9]
 
     run(test)
 
@@ -576,7 +473,7 @@ def test_readers_hear_nothing_of_a_stuck_disk(
     tmp_path: Path, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would wait for ever; so they say after a while that the disk is stuck."""
-    monkeypatch.setattr(server.wire, "BEAT_S", 0.05)
+    monkeypatch.setattr(server.protocol, "BEAT_S", 0.05)
     monkeypatch.setattr(DiskWrites, "are_stuck", lambda self: is_stuck)
     said: list[bytes] = []
 
@@ -592,7 +489,7 @@ def test_readers_hear_nothing_of_a_stuck_disk(
 
     async def test() -> None:
         with (tmp_path / "lock").open("w") as lock:
-            one: Any = server.Server(Keeper(tmp_path), 1, lock.fileno())
+            one: Any = server.Server(BlockCache(tmp_path), 1, lock.fileno())
         assert await one._with_beats(answering(), Reader()) == {"is": "answered"}
 
     run(test)
@@ -633,8 +530,8 @@ def test_whatever_happens_what_is_there_is_right(
             tasks.append(asyncio.ensure_future(one()))
             await asyncio.sleep(draws.choice([0, 0, 0.001]))
             if draws.random() < 0.1:
-                disk.room.drop(disk.split)
-            assert disk.used() <= disk.room.bytes()
+                disk.evictor.drop(disk.split)
+            assert disk.used() <= disk.evictor.capacity()
             disk.there()
         await asyncio.gather(*tasks)
 

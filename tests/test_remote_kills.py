@@ -282,29 +282,6 @@ def test_a_stopped_keeper_is_an_error(case: Case, monkeypatch: pytest.MonkeyPatc
     assert case.is_right(remote)
 
 
-@pytest.mark.thorough
-def test_once_it_is_silent_no_thread_waits_as_long_again(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A loop ends when all of its threads do, and those that ask last would make it twice as long.
-    One that was only slow is waited for as before."""
-    monkeypatch.setattr(connection, "SILENT_S", 4.0)
-    monkeypatch.setattr(connection, "SILENT_AGAIN_S", 0.5)
-    remote = case.open()
-    (pid,) = keepers(case.cache)
-    os.kill(pid, signal.SIGSTOP)
-    waited = []
-    for _ in range(2):
-        began = time.monotonic()
-        with pytest.raises(StorageError, match=rf"kill -9 {pid}`"):
-            remote.read([0])
-        waited.append(time.monotonic() - began)
-    assert waited[1] < 3.9 < waited[0]
-    os.kill(pid, signal.SIGCONT)
-    assert case.is_right(remote)
-    assert not connection._silent_keepers
-
-
 def test_a_disk_with_less_than_is_left_to_others(case: Case) -> None:
     case.cache.mkdir()
     mounted = subprocess.run(

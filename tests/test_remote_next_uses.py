@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.remote.ahead import MOST_RESTING, Ahead, Follower
-from shardkit.remote.blocks import BlockMap
-from shardkit.remote.next_uses import NEVER, NextUses
+from shardkit.remote.blocks import NEVER, BlockMap
+from shardkit.remote.lookahead import MOST_RESTING, AnnouncedLoop, Lookahead, NextUses
 from shardkit.system.blocks import BLOCK_BYTES
 
 NUM_BLOCKS = 5
@@ -58,9 +57,9 @@ def test_next_uses_are_those_of_a_search(told: list[tuple[list[tuple[int, int]],
 def test_of_loops_that_have_ended_the_last_few_are_remembered() -> None:
     """A process may make a loader for each evaluation, and none says that it is gone."""
     split: Any = Split(8)
-    ahead, uses = Ahead(), np.arange(8, dtype=np.int64)
+    ahead, uses = Lookahead(), np.arange(8, dtype=np.int64)
     for number in range(3 * MOST_RESTING):
-        loop = ahead.loops[f"{number}", split] = Follower(1, split, split)
+        loop = ahead.loops[f"{number}", split] = AnnouncedLoop(1, split, split)
         loop.plan.tell(uses, uses)
         if number:  # the first goes on and on
             ahead.move(f"{number}", 0, True)
@@ -71,12 +70,12 @@ def test_of_loops_that_have_ended_the_last_few_are_remembered() -> None:
 def test_a_loop_over_two_splits_has_a_plan_for_each() -> None:
     """As one over a mix: blocks of one would be taken for the other's."""
     splits: list[Any] = [Split(4), Split(4)]
-    ahead = Ahead()
+    ahead = Lookahead()
     for number, split in enumerate(splits):
-        loop = ahead.loops["loop", split] = Follower(0, split, split)
+        loop = ahead.loops["loop", split] = AnnouncedLoop(0, split, split)
         loop.plan.tell(np.array([2, 5]), np.array([number, 3]))
     ahead.move("loop", 2, False)
-    found = [ahead.needed(split, np.arange(4)).tolist() for split in splits]
+    found = [ahead.next_steps(split, np.arange(4)).tolist() for split in splits]
     assert found == [[0, NEVER, NEVER, 3], [NEVER, 0, NEVER, 3]]
 
 
@@ -95,7 +94,7 @@ def test_the_rest_comes_once_little_is_missing() -> None:
             self.num_there = count
 
     split: Any = Filling()
-    loop = Follower(1, None, split)  # type: ignore[arg-type]
+    loop = AnnouncedLoop(1, None, split)  # type: ignore[arg-type]
     split.fill(6)
     assert loop.may_have_rest and not len(loop.rest())
     assert not loop.may_have_rest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -10,17 +9,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from conftest import make_images, picture, tree
+from conftest import make_images, tree
 from dying import end_of, forked
 from keepers import kill_keepers
-from range_server import serving
 from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
 from shardkit.errors import CorpusError, DestinationError, StorageError, UsageError
 from shardkit.remote import connection
-from shardkit.remote.flight import Flight
-from shardkit.remote.urls import Url
 
 
 @pytest.fixture(autouse=True)
@@ -170,46 +166,3 @@ def test_killed_while_it_fetches_the_same_call_goes_on(
     pack(f"{s3.url}/raw", tmp_path / "there")
     assert tree(tmp_path / "here") == tree(tmp_path / "there")
     assert not (tmp_path / "there.spool").exists()
-
-
-@pytest.mark.thorough
-def test_a_listing_goes_on_behind_the_last_key(source: Path, s3: S3, tmp_path: Path) -> None:  # noqa: F811
-    """A million keys are a thousand pages, some of which fail."""
-    listings: list[str] = []
-    for number in range(200):
-        path = source / "more" / f"{number:03}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(picture(number))
-        s3.put(f"raw/more/{path.name}", path.read_bytes())
-
-    def hook(method: str, path: str) -> None:
-        is_list = "list-type=2" in path
-        listings.extend([path] * is_list)
-        s3.faults.rate = float(is_list and len(listings) % 20 == 0)
-
-    s3.faults.kind, s3.faults.page, s3.faults.hook = "reset", 4, hook
-    pack(f"{s3.url}/raw", tmp_path / "there")
-    s3.faults.hook, s3.faults.rate = None, 0
-    assert 60 <= len(listings) <= 60 + 4 * 14  # after an error, 49 keys are listed again at most
-    assert shardkit.verify(tmp_path / "there", against=source).ok
-
-
-def _copied(url: str, path: Path, size: int) -> None:
-    from shardkit.remote.store import RemoteFolder  # imports obstore, after which nobody may fork
-
-    Flight.second_after = lambda self: 0.3  # type: ignore[method-assign]
-    listed = {"path": path.name, "size": size, "e_tag": None}
-    asyncio.run(RemoteFolder(Url(url), {}, 10).copy_to(path, listed))
-
-
-@pytest.mark.parametrize("size", [0, 1_000_000, (24 << 20) + 1])
-def test_of_two_requests_for_one_object_no_mixture_is_kept(size: int, tmp_path: Path) -> None:
-    """The second begins in the midst of the first body, and has none when that ends."""
-    root, path = tmp_path / "root", tmp_path / "object.bin"
-    root.mkdir()
-    (root / path.name).write_bytes(os.urandom(size))
-    with serving(root) as server:
-        server.faults.kind, server.faults.first, server.faults.delays = "halting", 2, (0, 0.2)
-        child = forked(lambda: _copied(server.url, path, size))
-        assert end_of(child) == 0
-    assert path.read_bytes() == (root / path.name).read_bytes()

@@ -21,7 +21,7 @@ import shardkit
 from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import SHARD_ENTRIES
-from shardkit.remote.ahead import GROUP_BLOCKS
+from shardkit.remote.lookahead import GROUP_BLOCKS
 from shardkit.system.blocks import BLOCK_BYTES
 
 _MOST = PackOptions.shard_bytes
@@ -31,8 +31,8 @@ MOST_BYTES = _MOST if isinstance(_MOST, int) else _MOST[1]
 SIZES = {"1 kB": 1_000, "110 kB": 110_000}
 COUNTS = (10**6, 10**9, 10**12)
 
-BYTES_A_BLOCK = 8 + 4 + 8 + 4 + 4 + 1 + 16
-"""Of the keeper: checksum, stamp, and of Room and NextUses: touched, held, announced, there; next
+BYTES_A_BLOCK = 8 + 4 + 8 + 4 + 1 + 16
+"""Of the cache server: checksum, stamp, and of Evictor and NextUses: touched, held, there; next
 and last use."""
 
 
@@ -87,7 +87,7 @@ class Paper:
         return self.manifest_bytes + rows + 8 * self.num_blocks
 
     @property
-    def keeper_bytes(self) -> int:
+    def server_bytes(self) -> int:
         return self.num_blocks * BYTES_A_BLOCK
 
     @property
@@ -138,7 +138,7 @@ def row(paper: Paper, name: str, prices: Prices, bytes_per_s: float) -> list[str
         amount(paper.num_shards),
         amount(paper.manifest_bytes) + "B",
         amount(paper.index_bytes) + "B",
-        amount(paper.keeper_bytes) + "B",
+        amount(paper.server_bytes) + "B",
         amount(puts),
         amount(paper.epoch_requests),
         amount(paper.num_bytes / bytes_per_s / 3600) + " h",
@@ -149,7 +149,7 @@ def row(paper: Paper, name: str, prices: Prices, bytes_per_s: float) -> list[str
 
 
 HEADS = [
-    "samples", "each", "in all", "shards", "shardkit.json", "index", "keeper's memory",
+    "samples", "each", "in all", "shards", "shardkit.json", "index", "cache server's memory",
     "requests to upload", "an epoch's", "an epoch's time", "to upload", "an epoch", "a month",
 ]  # fmt: skip
 

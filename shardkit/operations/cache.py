@@ -10,9 +10,9 @@ from pathlib import Path
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.manifest import read_info
 from shardkit.remote.connection import ask
-from shardkit.remote.keeper_files import ORIGIN
-from shardkit.remote.left import datasets_in, kept_bytes
 from shardkit.remote.options import default_cache
+from shardkit.remote.orphans import datasets_in, kept_bytes
+from shardkit.remote.protocol import ORIGIN
 from shardkit.remote.urls import as_url
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
@@ -63,7 +63,7 @@ def cache(cache_dir: str | Path | None = None) -> CacheContents:
 
 
 def _look(folder: Path) -> CachedDataset | None:
-    """A keeper writes there, and removes files, meanwhile; None if all of it has gone."""
+    """Return what is kept; None if all of it has gone. A server may write there meanwhile."""
     for _ in range(TRIES):
         with suppress(FileNotFoundError):
             return _look_once(folder)

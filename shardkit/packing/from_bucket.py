@@ -26,7 +26,7 @@ def local_source(url: Url) -> Path | None:
         )
     if parts.scheme == "file":
         return Path(unquote(parts.path) or "/")
-    if find_spec("obstore") is None:  # only the keeper may import it
+    if find_spec("obstore") is None:  # only the cache server may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
     return None
 
@@ -47,12 +47,12 @@ class Fetched(Spool):
     not fetched again by the same call."""
 
     def fetch(self, url: Url) -> Path:
-        """All files of the source, in a folder of its name. Errors as of the keeper."""
+        """All files of the source, in a folder of its name. Errors as of the cache server."""
         from shardkit.remote.options import default_cache
         from shardkit.remote.storage import ask_place
 
         folder = self.folder / "fetched" / name_of(url)
-        ask_place(url, default_cache(), {"do": "bring", "folder": str(folder)})
+        ask_place(url, default_cache(), {"do": "fetch bucket", "folder": str(folder)})
         return folder
 
     def __exit__(self, *error: object) -> None:

@@ -236,8 +236,8 @@ def refuse_taken(url: Url, staging: str | Path | None, overwrite: bool) -> None:
     at = staging_of(url, staging)
     if not at.exists():
         at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keeper = at.parent.resolve()
-        RemoteTarget(url, keeper, keeper / f"{at.name}.claim").refuse_taken(overwrite)
+        cache = at.parent.resolve()
+        RemoteTarget(url, cache, cache / f"{at.name}.claim").refuse_taken(overwrite)
 
 
 def _digest(sums: Hashes) -> str:
@@ -252,7 +252,7 @@ def refuse_unwritable(url: Url) -> None:
             f"the destination {url}: {scheme}:// is only read; datasets are written to"
             f" {', '.join(f'{name}://' for name in WRITABLE)}, or to a folder"
         )
-    if find_spec("obstore") is None:  # only the keeper may import it
+    if find_spec("obstore") is None:  # only the cache server may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
 
 

@@ -15,15 +15,12 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import StorageError
 from shardkit.memory import buffers
 from shardkit.memory.maps import mapped
-from shardkit.remote.blocks import blocks_of
-from shardkit.remote.cached import STAMPS, Stamps
-from shardkit.remote.parts import blocks_at_once, parts_of
-from shardkit.remote.piece import FetchedPiece
+from shardkit.remote.blocks import blocks_at_once, blocks_of, parts_of
+from shardkit.remote.cached_split import STAMPS, Stamps
 from shardkit.storage.base import Turn
 from shardkit.storage.copied import CopiedFiles, CopiedRanges
 from shardkit.storage.mapped import MappedRanges, map_limit
 from shardkit.storage.opened import Opened
-from shardkit.system.full_reads import pread
 from shardkit.system.opening import OpenFile, open_file
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -53,7 +50,7 @@ class BlockSource(Protocol):
 class CachedFiles:
     """:class:`shardkit.storage.base.Files` of one split, of which some blocks are in the cache.
 
-    What is given out is a copy: see :mod:`shardkit.remote.cached` for how it is known to be whole.
+    It gives out copies: :mod:`shardkit.remote.cached_split` says how it is known to be good.
     """
 
     def __init__(
@@ -72,7 +69,7 @@ class CachedFiles:
         if copied:
             self._copies = CopiedFiles(remote.folder, names, sizes, self._open_file, self._advice)
         self.sizes = self._maps.sizes
-        self._stamps: Stamps | ReadStamps | None = None
+        self._stamps: Stamps | None = None
         self._stamps_file = (0, 0)
 
     def read(
@@ -165,13 +162,11 @@ class CachedFiles:
         now = self._stamps[blocks] == stamps
         return bool(now if isinstance(blocks, int) else now.all())
 
-    def _open_stamps(self) -> Stamps | ReadStamps:
+    def _open_stamps(self) -> Stamps:
         with self._deleted():
             file = open_file(self._remote.folder / f"{self._split}.{STAMPS}")
             status = os.fstat(file.fd)
             self._stamps_file = status.st_dev, status.st_ino
-            if self._copies is not None:
-                return ReadStamps(file, self._advice)
             with closing(file):
                 return np.frombuffer(mapped(file.fd, status.st_size), np.uint32)
 
@@ -203,21 +198,21 @@ class CachedFiles:
             ) from error
 
 
-class ReadStamps:
-    """Stamps of an open file, read whenever they are looked at: cutting the file short would end
-    a process that has it mapped. Raises StorageError then."""
+class FetchedPiece:
+    """Bytes of one file; each slice is read when it is taken."""
 
-    def __init__(self, file: OpenFile, advice: str) -> None:
-        self._file = file
-        self._advice = advice
+    __slots__ = ("_files", "_number", "_start", "_stop")
 
-    def __getitem__(self, blocks: Integers | int) -> Any:
-        numbers = np.asarray(blocks) % (self._file.num_bytes // 4)
-        first, stop = int(numbers.min(initial=1 << 62)), int(numbers.max(initial=0)) + 1
-        data = pread(self._file.fd, max(stop - first, 0) * 4, first * 4) if numbers.size else b""
-        if numbers.size and len(data) != (stop - first) * 4:
-            raise StorageError(f"the stamps of the cache were cut short; {self._advice}")
-        return np.frombuffer(data, np.uint32)[numbers - first]
+    def __init__(self, files: CachedFiles, number: int, start: int, stop: int) -> None:
+        self._files = files
+        self._number = number
+        self._start = start
+        self._stop = stop
+
+    def __getitem__(self, wanted: slice) -> memoryview:
+        start, stop, _ = wanted.indices(self._stop - self._start)
+        one = np.array([[self._number, self._start + start, max(stop - start, 0)]], np.int64)
+        return self._files.read(one[:, 0], one[:, 1], one[:, 2]).slices()[0]
 
 
 class CachedRanges:

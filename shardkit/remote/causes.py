@@ -1,4 +1,4 @@
-"""Causes of failed requests: which of them stay, and what a user does about each."""
+"""Causes of failed requests, and what a user does about each."""
 
 from __future__ import annotations
 
@@ -13,29 +13,12 @@ OF_THE_MACHINE = r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity
 """Where credentials are asked for that are given nowhere: services of rented machines."""
 
 WHOLE_OBJECTS = "Received non-partial response|Range request not supported"
-FEW_TRIES = re.compile(f"{OF_THE_MACHINE}|{WHOLE_OBJECTS}")
-"""A server that sends whole objects instead of ranges seldom does otherwise when asked again; nor
-does a machine that has no credentials."""
-
 HANGS_UP = r"Parse\(|ConnectionReset|IncompleteMessage"
-UNREACHABLE = re.compile(
-    f"Connection refused|dns error|Network is unreachable|No route to host|{HANGS_UP}"
-)
-"""A server that may come back while somebody trains, and an address that was never right."""
-
 DENIED = re.compile("status code: (401|403)")
 UNTOLD = re.compile("status code: 4(?!04|08|25|29)")
 """Answers to HEAD, which has no body, of which a GET brings the reason."""
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
-
-FINAL = re.compile(
-    r"status code: 4(?!08|25|29)|error following redirect|redirect without LOCATION|builder error"
-    r"|Content-Length Header missing|contained empty path segment|Encountered illegal character"
-    r"|Invalid Access Key|InvalidContentType|InvalidCertificate|service account"
-)
-"""Answers that stay the same, keys that obstore cannot name, and credentials that are none. All
-else are busy servers, and networks."""
 
 ADVICE = {
     OF_THE_MACHINE: "there are no credentials in the environment, and none in a profile, and this"
@@ -75,7 +58,8 @@ _SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
 
 _NOISE = re.compile(
     r"^Generic \w+ error: |^The operation lacked [^:]*: |Error performing \w+ request: |\ufeff"
-    r"|HTTP error: | in [\d.]+.?s(?= - )|Server returned non-2xx status code: "
+    r"|HTTP error: | in [\d.]+.?s(?= - )|, max_retries: \d+, retry_timeout: \S+"
+    r"|Server returned non-2xx status code: "
 )
 
 

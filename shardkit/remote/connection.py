@@ -1,14 +1,13 @@
-"""How a reader reaches the keeper of a cache, which it starts if there is none.
+"""How a reader reaches the server of a cache, which it starts if there is none.
 
 Each thread has a connection of its own, so that nobody waits for another; a forked child begins
-anew. An answer that does not come because the keeper was killed is asked for again, of the next.
+anew. An answer that does not come because the server was killed is asked for again, of the next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import struct
 import subprocess
@@ -22,37 +21,34 @@ from typing import Any
 from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, StorageError
-from shardkit.remote import wire
-from shardkit.remote.keeper_files import LOG, SOCKET
-from shardkit.remote.own_folder import open_own
+from shardkit.remote import protocol
+from shardkit.remote.private_folder import open_own
+from shardkit.remote.protocol import LOG, SOCKET
 from shardkit.system.paths import show_path
 
 START_S = 30
-"""How long a keeper may take to begin."""
+"""How long a server may take to begin."""
 
 LINGER_S = 10.0
-"""How long a keeper that this process starts waits for the next reader."""
+"""How long a server that this process starts waits for the next reader."""
 
 SILENT_S = 60.0
-"""A keeper that says nothing for so long is stopped, or its disk is stuck."""
-
-SILENT_AGAIN_S = 6.0
-"""One that was found to be so by any thread need only miss a beat to be so for all."""
+"""A server that says nothing for so long is stopped, or its disk is stuck."""
 
 HEAP = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
 }
-"""For the C library, glibc, of a keeper: to use what bodies had for the next ones. It would give
-each of some MB back to the kernel, which clears all pages of the next: a sixth of all that a keeper
+"""For the C library, glibc, of a server: to use what bodies had for the next ones. It would give
+each of some MB back to the kernel, which clears all pages of the next: a sixth of all that a server
 does."""
 
 _CREDENTIALS = struct.Struct("3i")
 """``struct ucred``: process, user, group."""
 
 TRIES = 5
-"""Keepers that may end while one question is asked of them."""
+"""Servers that may end while one question is asked of them."""
 
 
 class _Sockets(dict[str, socket.socket]):
@@ -84,31 +80,29 @@ class Connections(threading.local):
 
 _connections = Connections()
 
-_silent_keepers: dict[str, int] = {}
-"""Cache -> process of its keeper, which has said nothing since it was found to be silent."""
-
 
 @cache
 def _close_in_children() -> None:
-    """A child that holds what its parent opened hides from the keeper that the parent has ended."""
+    """A child that holds what its parent opened hides from the server that the parent has ended."""
     os.register_at_fork(after_in_child=lambda: _connections.__init__())  # type: ignore[misc]
 
 
-def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) -> dict[str, Any]:
-    """Ask the keeper of a cache, and wait for its answer.
+def ask(
+    folder: str, said: dict[str, Any], numbers: Integers = protocol.NO_NUMBERS
+) -> dict[str, Any]:
+    """Ask the server of a cache, and wait for its answer.
 
     Raises:
         ShardkitError: what it answers. StorageError: there is none, and none can be started.
     """
-    message = wire.pack(said, numbers)
+    message = protocol.pack(said, numbers)
     for tried in range(TRIES):
         try:
             connection = _connections.take(folder)
             connection.sendall(message)
-            answer: dict[str, Any] = wire.BEAT
-            while answer == wire.BEAT:
-                _wait(connection, folder)
-                answer, _ = wire.receive(connection)
+            answer: dict[str, Any] = protocol.BEAT
+            while answer == protocol.BEAT:
+                answer, _ = protocol.receive(connection)
             break
         except TimeoutError:
             raise _silent(folder) from None
@@ -118,7 +112,7 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
             _connections.drop(folder)
             if tried == TRIES - 1:
                 raise StorageError(
-                    f"the keeper of the cache {show_path(folder)} ended {TRIES} times; its last"
+                    f"the server of the cache {show_path(folder)} ended {TRIES} times; its last"
                     f" words may be in {show_path(Path(folder, LOG))}"
                 ) from error
         except BaseException:  # Ctrl-C: the answer would be taken for that to another question
@@ -130,30 +124,17 @@ def ask(folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS) 
     return answer
 
 
-def _wait(connection: socket.socket, folder: str) -> None:
-    """Wait until the keeper says something. Raises TimeoutError if it is silent."""
-    poll, began, process = select.poll(), time.monotonic(), 0
-    poll.register(connection, select.POLLIN)
-    while not poll.poll(1000):
-        process = process or _who(connection)[0]
-        is_known = _silent_keepers.get(folder) == process
-        if time.monotonic() - began >= (min(SILENT_S, SILENT_AGAIN_S) if is_known else SILENT_S):
-            _silent_keepers[folder] = process
-            raise TimeoutError
-    _silent_keepers.pop(folder, None)
-
-
 def tell(
-    folder: str, said: dict[str, Any], numbers: Integers = wire.NO_NUMBERS
+    folder: str, said: dict[str, Any], numbers: Integers = protocol.NO_NUMBERS
 ) -> socket.socket | None:
-    """Say what has no answer; if the keeper has ended, nobody hears it.
+    """Say what has no answer; if the server has ended, nobody hears it.
 
     Returns:
-        By which connection it went. What was told by another one, the keeper may have forgotten.
+        By which connection it went. What was told by another one, the server may have forgotten.
     """
     try:
         connection = _connections.take(folder)
-        connection.sendall(wire.pack(said, numbers))
+        connection.sendall(protocol.pack(said, numbers))
         return connection
     except OSError:
         _connections.drop(folder)
@@ -164,7 +145,7 @@ def tell(
 
 
 def _connected(folder: str) -> socket.socket:
-    """Raises StorageError where no keeper can be started."""
+    """Raises StorageError where no server can be started."""
     _close_in_children()
     end = time.monotonic() + START_S
     while True:
@@ -175,7 +156,7 @@ def _connected(folder: str) -> socket.socket:
         except OSError as error:
             if time.monotonic() > end:
                 raise StorageError(
-                    f"the keeper of the cache {show_path(folder)} does not answer: {error}"
+                    f"the server of the cache {show_path(folder)} does not answer: {error}"
                 ) from error
         _start(folder)
 
@@ -197,7 +178,7 @@ def _connect(folder: str) -> socket.socket:
     if user != os.geteuid():  # it would be told this user's credentials
         connection.close()
         raise StorageError(
-            f"the keeper of the cache {show_path(folder)} runs as another user ({user}, and not"
+            f"the server of the cache {show_path(folder)} runs as another user ({user}, and not"
             f" {os.geteuid()}): give a cache_dir of your own"
         )
     return connection
@@ -215,7 +196,7 @@ def _silent(folder: str) -> StorageError:
     process, _ = _who(_connections.take(folder))
     _connections.drop(folder)
     return StorageError(
-        f"the keeper of the cache {show_path(folder)} has said nothing for {SILENT_S:.0f} s: it is"
+        f"the server of the cache {show_path(folder)} has said nothing for {SILENT_S:.0f} s: it is"
         f" stopped, or its disk is stuck; `kill -9 {process}` ends it, and the next reader starts"
         " another"
     )
@@ -238,9 +219,9 @@ def _start(folder: str) -> None:
         )
     except OSError as error:
         raise StorageError(
-            f"the keeper of the cache {show_path(folder)} cannot start: {error}"
+            f"the server of the cache {show_path(folder)} cannot start: {error}"
         ) from error
     if started.returncode > 0:  # else it was killed, and another is started
         last = started.stderr.strip().rpartition("\n")[2]
-        raise StorageError(f"the keeper of the cache {show_path(folder)} cannot start: {last}")
+        raise StorageError(f"the server of the cache {show_path(folder)} cannot start: {last}")
     time.sleep(0.02)

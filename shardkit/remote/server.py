@@ -1,8 +1,8 @@
-"""The keeper of a cache: the one process of a machine that fetches, and that writes to the cache.
+"""The server of a cache: the one process of a machine that fetches, and that writes to the cache.
 
 Readers ask it over a socket in the cache's folder: ranks and workers, threads, forked or spawned.
 It is started by the first, and ends some seconds after the last has gone. Who asks for blocks has
-them until it asks again or ends; what else is there may go when room is needed.
+them until it asks again or ends; what else is there may go when space is needed.
 
 ``python -m shardkit.remote.server FOLDER LINGER_S`` returns when it is ready, and goes on.
 """
@@ -24,11 +24,11 @@ from typing import Any
 from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
-from shardkit.remote import wire
-from shardkit.remote.keeper import Keeper
-from shardkit.remote.keeper_files import LOCK, LOG, SOCKET
-from shardkit.remote.own_folder import open_own
-from shardkit.remote.small_files import bring
+from shardkit.remote import protocol
+from shardkit.remote.block_cache import BlockCache
+from shardkit.remote.bucket_files import fetch_bucket
+from shardkit.remote.private_folder import open_own
+from shardkit.remote.protocol import LOCK, LOG, SOCKET
 from shardkit.remote.writing import Writing
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,8 +37,8 @@ _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 class Server:
     """Answers readers, until none is left."""
 
-    def __init__(self, keeper: Keeper, linger_s: float, lock: int) -> None:
-        self._keeper = keeper
+    def __init__(self, cache: BlockCache, linger_s: float, lock: int) -> None:
+        self._cache = cache
         self._lock = os.fstat(lock).st_ino
         self._writing = Writing()
         self._linger_s = linger_s
@@ -58,7 +58,7 @@ class Server:
     def _end_if_idle(self) -> None:
         """A thread that writes would keep the process, without its socket, as long as a disk is
         stuck; and nobody could say so."""
-        if self._keeper.writes.are_idle():
+        if self._cache.writes.are_idle():
             self.ended.set()
         else:
             self.count(0)
@@ -66,7 +66,7 @@ class Server:
     def is_still_here(self) -> bool:
         """Whether nobody has deleted the cache."""
         try:
-            return (self._keeper.folder / LOCK).stat().st_ino == self._lock
+            return (self._cache.folder / LOCK).stat().st_ino == self._lock
         except FileNotFoundError:
             return False
 
@@ -77,24 +77,26 @@ class Server:
         number = self._asked
         try:
             while True:
-                head = await reader.readexactly(wire.HEAD.size)
-                sizes = wire.HEAD.unpack(head)
-                if sum(sizes) > wire.MOST_BYTES:
+                head = await reader.readexactly(protocol.HEAD.size)
+                sizes = protocol.HEAD.unpack(head)
+                if sum(sizes) > protocol.MOST_BYTES:
                     return
-                asked, numbers = wire.unpack(*[await reader.readexactly(size) for size in sizes])
+                asked, numbers = protocol.unpack(
+                    *[await reader.readexactly(size) for size in sizes]
+                )
                 is_open = asked["do"] == "open"
-                if is_open and not (self.is_still_here() and self._keeper.is_whole()):
-                    self.ended.set()  # the reader asks again, of a keeper of what is there now
+                if is_open and not (self.is_still_here() and self._cache.are_intact()):
+                    self.ended.set()  # the reader asks again, of a server of what is there now
                     return
                 answering = self._answered(number, asked, numbers)
                 answer = await self._with_beats(answering, writer)
-                if asked["do"] not in wire.UNANSWERED:
-                    writer.write(wire.pack(answer))
+                if asked["do"] not in protocol.UNANSWERED:
+                    writer.write(protocol.pack(answer))
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self._keeper.forget(number)
+            self._cache.forget(number)
             self.count(-1)
             writer.close()
 
@@ -111,47 +113,47 @@ class Server:
             what = "the disk is full; make cache_bytes smaller, or" if full else f"{error};"
             return {
                 "error": "StorageError",
-                "message": f"the cache {self._keeper.folder}: {what} use another cache_dir",
+                "message": f"the cache {self._cache.folder}: {what} use another cache_dir",
             }
         except Exception as error:  # noqa: BLE001  the reader raises it
             return {
                 "error": "DataError",
-                "message": f"the cache {self._keeper.folder}: {type(error).__name__}: {error}",
+                "message": f"the cache {self._cache.folder}: {type(error).__name__}: {error}",
             }
 
     async def _do(self, number: int, asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
-        keeper, what = self._keeper, asked["do"]
+        cache, what = self._cache, asked["do"]
         if what == "open":
-            return {"name": (await keeper.open(asked["place"])).folder.name}
+            return {"name": (await cache.open(asked["place"])).folder.name}
         if what == "at":
-            keeper.move(asked["loop"], asked["step"], asked["is_resting"])
+            cache.move(asked["loop"], asked["step"], asked["is_resting"])
             return {}
         if what == "stats":
-            return {"requests": keeper.num_requests, "bytes": keeper.num_bytes}
+            return {"requests": cache.num_requests, "bytes": cache.num_bytes}
         if what == "clear":
-            keeper.clear(asked["names"])
+            cache.clear(asked["names"])
             return {}
         if what == "write":
             return await self._writing.answer(asked, numbers)
-        if what == "bring":
-            return await bring(asked)
-        kept = await keeper.use(asked["name"], asked["place"])
-        if what == "whole":
-            await kept.fetch_whole(asked["file"])
-        elif what == "room":
-            return {"bytes": keeper.room.bytes()}
-        elif what == "beside":
-            await kept.fetch_beside(asked["file"])
+        if what == "fetch bucket":
+            return await fetch_bucket(asked)
+        dataset = await cache.use(asked["name"], asked["place"])
+        if what == "index file":
+            await dataset.fetch_index_file(asked["file"])
+        elif what == "capacity":
+            return {"bytes": cache.evictor.capacity()}
+        elif what == "unlisted":
+            await dataset.fetch_unlisted(asked["file"])
         elif what == "forget":
-            kept.forget()
+            dataset.forget()
         elif what in ("need", "soon", "follow"):
-            split = await kept.split(asked["split"])
+            split = await dataset.split(asked["split"])
             if what == "need":
-                await keeper.need(number, split, kept, numbers)
+                await cache.need(number, split, dataset, numbers)
             elif what == "soon":
-                keeper.expect(number, split, kept, numbers)
+                cache.expect(split, dataset, numbers)
             else:
-                keeper.follow(number, asked["loop"], split, kept, numbers)
+                cache.follow(number, asked["loop"], split, dataset, numbers)
         else:
             raise DataError(f"no such request: {what!r}; two versions of shardkit share a cache")
         return {}
@@ -166,9 +168,9 @@ class Server:
         """
         task = asyncio.ensure_future(answering)
         try:
-            while not (await asyncio.wait([task], timeout=wire.BEAT_S))[0]:
-                if not self._keeper.writes.are_stuck():
-                    writer.write(wire.pack(wire.BEAT))
+            while not (await asyncio.wait([task], timeout=protocol.BEAT_S))[0]:
+                if not self._cache.writes.are_stuck():
+                    writer.write(protocol.pack(protocol.BEAT))
                 await writer.drain()
             return task.result()
         finally:
@@ -176,7 +178,7 @@ class Server:
 
 
 def main(arguments: Iterable[str]) -> int:
-    """Become the keeper of a folder, unless there is one; then, too, all is well."""
+    """Become the server of a cache, unless there is one; then, too, all is well."""
     where, linger_s = arguments
     folder = Path(where)
     at = open_own(folder)
@@ -208,12 +210,12 @@ def main(arguments: Iterable[str]) -> int:
 
 
 async def _serve(folder: Path, listening: socket.socket, linger_s: float, lock: int) -> None:
-    server = Server(Keeper(folder), linger_s, lock)
+    server = Server(BlockCache(folder), linger_s, lock)
     server.count(0)
     listener = await asyncio.start_unix_server(server.answer, sock=listening)
     await server.ended.wait()
     # Its name goes first: who comes now finds none, and starts another, which waits for the lock.
-    if server.is_still_here():  # else it is that of another keeper, for whom all was deleted
+    if server.is_still_here():  # else it is that of another server, for whom all was deleted
         Path(SOCKET).unlink(missing_ok=True)
     listener.close()
 

@@ -25,7 +25,7 @@ from shardkit.remote.options import (
     settings_of,
     with_connection_string,
 )
-from shardkit.remote.own_folder import make_own
+from shardkit.remote.private_folder import make_own
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.system.file_systems import is_remote
@@ -91,23 +91,23 @@ class Remote:
         self.ask(do="forget")
 
     def fetched_bytes(self) -> int:
-        """That the keeper has fetched of blocks, of all datasets, for anybody."""
+        """That the cache server has fetched of blocks, of all datasets, for anybody."""
         return int(ask(self.cache, {"do": "stats"})["bytes"])
 
     def bring(self, name: str) -> None:
         """Have a file in the folder that shardkit.json does not tell of, if it can be read."""
-        self.ask(do="beside", file=name)
+        self.ask(do="unlisted", file=name)
 
     def capacity(self) -> int:
         """Return how many bytes of blocks the cache may hold, of all datasets together."""
-        return int(ask(self.cache, self._said({"do": "room"}))["bytes"])
+        return int(ask(self.cache, self._said({"do": "capacity"}))["bytes"])
 
     def need(self, split: str, blocks: Integers) -> None:
-        """Have the keeper fetch what is not there; errors as of :meth:`ask`."""
+        """Have the cache server fetch what is not there; errors as of :meth:`ask`."""
         ask(self.cache, self._said({"do": "need", "split": split}), blocks)
 
     def foresee(self, split: str, steps: Integers, blocks: Integers, turn: Turn) -> None:
-        """Tell the keeper what a loop will need at which step; returns at once."""
+        """Tell the cache server what a loop will need at which step; returns at once."""
         said = self._said({"do": "follow", "split": split, "loop": turn.loop})
         self._told(turn.loop, tell(self.cache, said, np.concatenate([steps, blocks])))
 
@@ -127,7 +127,7 @@ class Remote:
         return {}
 
     def expect(self, split: str, blocks: Integers) -> None:
-        """Tell the keeper what will be needed; returns at once."""
+        """Tell the cache server what will be needed; returns at once."""
         tell(self.cache, self._said({"do": "soon", "split": split}), blocks)
 
     def _said(self, said: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Remote:
         `verify` and `cache --clear` remove it, and then it is fetched again."""
         path = self.folder / name
         for _ in range(TRIES if name != INDEX_NAME else 0):
-            self.ask(do="whole", file=name)
+            self.ask(do="index file", file=name)
             with suppress(ShardMissingError):
                 return map_file(path, num_bytes, copied=copied)
         return map_file(path, num_bytes, copied=copied)
@@ -182,7 +182,7 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
 
 
 def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
-    """Ask the keeper something of a URL where no dataset lies. Errors as of :func:`ask`."""
+    """Ask the cache server something of a URL where no dataset lies. Errors as of :func:`ask`."""
     return ask(_made(cache), {**said, "place": place_of(url, None, RETRY_S)})
 
 
@@ -198,7 +198,7 @@ def _made(cache: Path) -> str:
 def place_of(
     url: Url, most_bytes: int | None, retry_s: float, settings: Mapping[str, str] = NO_SETTINGS
 ) -> dict[str, Any]:
-    """What a message to the keeper says of a URL: with the environment of this moment, but for
-    these settings."""
+    """Return what a message says of a URL: with the environment of this moment, but for these
+    settings."""
     settings = with_connection_string(settings_of({**os.environ, **settings}))
     return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}

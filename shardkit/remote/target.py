@@ -31,9 +31,8 @@ from shardkit.arrays import Hashes, Integers
 from shardkit.errors import DestinationError, ShardkitError, ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
 from shardkit.index.provenance import TOKENIZER_FILES
-from shardkit.remote import wire
 from shardkit.remote.connection import ask
-from shardkit.remote.keeper_files import CLAIM
+from shardkit.remote.protocol import CLAIM, NO_NUMBERS
 from shardkit.remote.storage import RETRY_S, place_of
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import block_sums
@@ -56,14 +55,14 @@ class RemoteTarget:
     """The folder behind a URL that one process of this machine writes to.
 
     Args:
-        keeper: folder of the keeper that does it. claim_file: where our claim is kept; whoever
-            makes a target of this file holds a lock.
+        cache: folder of the cache whose server does it. claim_file: where our claim is kept;
+            whoever makes a target of this file holds a lock.
     """
 
-    def __init__(self, url: Url, keeper: Path, claim_file: Path) -> None:
+    def __init__(self, url: Url, cache: Path, claim_file: Path) -> None:
         self.url = url
         self.replaces: list[str] = []
-        self._keeper = str(keeper)
+        self._cache = str(cache)
         self._claim_file = claim_file
         self._claim: str | None = None
 
@@ -228,9 +227,9 @@ class RemoteTarget:
     def _remove(self, names: list[str]) -> None:
         self._ask("remove", files=names, claim=self._claim)
 
-    def _ask(self, what: str, numbers: Integers = wire.NO_NUMBERS, **said: Any) -> dict[str, Any]:
+    def _ask(self, what: str, numbers: Integers = NO_NUMBERS, **said: Any) -> dict[str, Any]:
         place = place_of(self.url, None, RETRY_S)
-        return ask(self._keeper, {"do": "write", "what": what, "place": place, **said}, numbers)
+        return ask(self._cache, {"do": "write", "what": what, "place": place, **said}, numbers)
 
 
 def _told(claim: str | None) -> dict[str, Any]:

@@ -19,6 +19,11 @@ class Url:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def host(self) -> str:
+        """The server or the bucket."""
+        return self.text.split("/")[2]
+
     def __truediv__(self, name: str) -> Url:
         return Url(f"{self.text}/{quote(name)}")
 

@@ -1,4 +1,4 @@
-"""Writing behind a URL, on the keeper's side: objects are put and checked, listed and removed.
+"""Writing behind a URL, on the server's side: objects are put and checked, listed and removed.
 
 An object counts when it is there with the size and the contents that were meant. S3 says the MD5 of
 what it has as an object's ETag; where that is not to be had, the object is read back.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import xxhash
 
 from shardkit.arrays import Hashes, Integers
 from shardkit.errors import ChecksumError, DestinationError, ShardMissingError, StorageError
-from shardkit.remote.keeper_files import CLAIM
+from shardkit.remote.protocol import CLAIM
 from shardkit.remote.store import RemoteFolder, version_of
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
@@ -54,10 +54,6 @@ class Contents:
     etag: str
     part_bytes: int
 
-    @property
-    def has_parts(self) -> bool:
-        return self.num_bytes > WHOLE_BYTES
-
 
 def contents_of(path: Path) -> Contents:
     """Read a file once, for all that it is compared by."""
@@ -84,7 +80,8 @@ def contents_of(path: Path) -> Contents:
 class WritableFolder(RemoteFolder):
     """What lies behind a URL, to be written. Errors as of :meth:`RemoteFolder.read`."""
 
-    WRITES = True
+    REQUEST_S = 300.0
+    MAKES_FOLDERS = True
 
     async def put(self, name: str, path: Path, sums: Hashes, only_if_absent: bool) -> str:
         """Put a file there, and check it; what the store calls this version of it.
@@ -111,26 +108,22 @@ class WritableFolder(RemoteFolder):
         )
 
     async def _send(self, name: str, path: Path, meant: Contents, only_if_absent: bool) -> bool:
-        """Whether it was put: not if it was there."""
+        """Return True if it was put: not if it was there."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        async def once() -> bool:
-            try:
-                await obstore.put_async(
-                    self._sender,
-                    name,
-                    path,
-                    mode="create" if only_if_absent else "overwrite",
-                    use_multipart=meant.has_parts and not only_if_absent,
-                    chunk_size=meant.part_bytes,
-                    max_concurrency=PARTS_AT_ONCE,
-                )
-            except AlreadyExistsError:
-                return False
+        with self._errors(f"writing {self.url / name}"), suppress(AlreadyExistsError):
+            await obstore.put_async(
+                self._store,
+                name,
+                path,
+                mode="create" if only_if_absent else "overwrite",
+                use_multipart=meant.num_bytes > WHOLE_BYTES and not only_if_absent,
+                chunk_size=meant.part_bytes,
+                max_concurrency=PARTS_AT_ONCE,
+            )
             return True
-
-        return await self._tried(f"writing {self.url / name}", once, is_alone=True)
+        return False
 
     async def _version_if_same(self, name: str, meant: Contents) -> str | None:
         found = await self._head(f"looking at {self.url / name}", name)
@@ -151,38 +144,32 @@ class WritableFolder(RemoteFolder):
 
     async def text(self, name: str, *, is_first: bool = False) -> str | None:
         """Return a small object's text; None if it is not there. ``is_first``: as of
-        :meth:`patience`."""
-        patience = self.patience(is_first=is_first)
+        :meth:`size`."""
         try:
-            size = await self.size(name, patience)
-            return str(await self.read(name, 0, size, patience), "utf-8", "replace")
+            size = await self.size(name, is_first=is_first)
+            return str(await self.read(name, 0, size), "utf-8", "replace")
         except ShardMissingError:
             return None
 
     async def versions(self) -> dict[str, list[Any]]:
-        """Name -> size and version of all objects; folders in it have a size of -1."""
+        """Return name -> size and version of all objects; folders in it have a size of -1."""
         import obstore
 
-        what = f"listing {self.url}"
         try:
-            found = await self._tried(what, lambda: obstore.list_with_delimiter_async(self._store))
+            with self._errors(f"listing {self.url}"):
+                found = await obstore.list_with_delimiter_async(self._store)
         except ShardMissingError as error:
-            raise StorageError(f"{what}: there is no such bucket") from error
+            raise StorageError(f"listing {self.url}: there is no such bucket") from error
         folders = {path.rpartition("/")[2] + "/": [-1, ""] for path in found["common_prefixes"]}
         objects = {one["path"]: [one["size"], version_of(one)] for one in found["objects"]}
         return folders | {name: told for name, told in objects.items() if name}
 
     async def remove(self, name: str) -> None:
-        """Nothing happens where it is not there. A second request under way might come late, and
-        remove what was put since."""
+        """Remove an object, if it is there."""
         import obstore
 
-        what = f"removing {self.url / name}"
-        request = partial(obstore.delete_async, self._store, name)
-        try:
-            await self._tried(what, request, is_alone=True)
-        except ShardMissingError:
-            pass
+        with suppress(ShardMissingError), self._errors(f"removing {self.url / name}"):
+            await obstore.delete_async(self._store, name)
 
     async def refuse_ousted(self, claim: str | None) -> None:
         """Raises DestinationError if the claim there is not this one; None is for who has none."""

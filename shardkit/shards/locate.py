@@ -167,7 +167,7 @@ def refuse_version(url: Url, version: int | None) -> None:
 
 
 def _open_remote(url: Url, options: RemoteOptions) -> Remote:
-    if find_spec("obstore") is None:  # only the keeper may import it
+    if find_spec("obstore") is None:  # only the cache server may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
     from shardkit.remote.storage import open_remote
 

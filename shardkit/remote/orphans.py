@@ -1,4 +1,4 @@
-"""What earlier keepers left of datasets that nobody has opened since: it counts, and goes first."""
+"""Blocks of datasets that nobody has opened since this server began: they count, and go first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote.cached import STAMPS, punch
-from shardkit.remote.keeper_files import ORIGIN
-from shardkit.remote.own_folder import open_own, open_plain
+from shardkit.remote.cached_split import STAMPS, punch
+from shardkit.remote.private_folder import open_own, open_plain
+from shardkit.remote.protocol import ORIGIN
 
 DATASET = re.compile(r"[0-9a-f]{32}")
 """What the folder of a dataset in a cache is called."""
@@ -70,8 +70,8 @@ class _Split:
     used_ns: int
 
 
-class LeftSplits:
-    """Of one cache, the splits that were not opened since the keeper began.
+class OrphanedSplits:
+    """Of one cache, the splits that were not opened since the server began.
 
     Attributes:
         num_bytes: that they take.
@@ -87,7 +87,7 @@ class LeftSplits:
                 self._splits[folder.name, name] = _Split(folder, name, files, used_ns)
         self.num_bytes = sum(sum(split.files.values()) for split in self._splits.values())
 
-    def take(self, folder: Path, name: str) -> None:
+    def adopt(self, folder: Path, name: str) -> None:
         """It is opened: others count its blocks from now on."""
         split = self._splits.pop((folder.name, name), None)
         if split is not None:
@@ -99,7 +99,7 @@ class LeftSplits:
         if split.files:
             self._drop_file(split, max(split.files))
         else:
-            self.take(split.folder, split.name)
+            self.adopt(split.folder, split.name)
 
     def clear(self, folder: Path) -> None:
         """All that is kept of a dataset which nobody has opened since.
@@ -109,14 +109,14 @@ class LeftSplits:
         for split in [one for one in self._splits.values() if one.folder == folder]:
             while split.files:
                 self._drop_file(split, max(split.files))
-            self.take(folder, split.name)
+            self.adopt(folder, split.name)
         for path in folder.iterdir():
             is_mapped = _SHARD.fullmatch(path.name) or path.name.endswith(f".{STAMPS}")
             if not is_mapped and path.name != ORIGIN:
                 path.unlink()
 
     def _drop_file(self, split: _Split, name: str) -> None:
-        """Readers of an earlier keeper may still look at the stamps, and have the files mapped: so
+        """Readers of an earlier server may still look at the stamps, and have the files mapped: so
         first there are no blocks, and the file that comes to hold others is the same."""
         self.num_bytes -= split.files.pop(name)
         at = open_own(split.folder)

@@ -1,4 +1,4 @@
-"""What a reader and the keeper of a cache say to each other over a socket of this machine.
+"""What a reader and the server of a cache say to each other over a socket of this machine.
 
 A message is a JSON object, and maybe (B,) int64 numbers behind it.
 """
@@ -14,6 +14,18 @@ import numpy as np
 
 from shardkit.arrays import Integers
 
+SOCKET = "keeper.sock"
+LOCK = "keeper.lock"
+LOG = "keeper.log"
+"""Files of the server in the folder of a cache. They keep the names that they had first, so that
+servers of two versions lock each other out."""
+
+CLAIM = "shardkit-claim.json"
+"""The object behind a URL that says who is writing a dataset there."""
+
+ORIGIN = "origin"
+"""In the folder of a dataset: the URL that it was last opened by."""
+
 HEAD = struct.Struct("<II")
 """Bytes of the JSON, and of the numbers."""
 
@@ -23,7 +35,7 @@ MOST_BYTES = 64 << 20
 NO_NUMBERS: Integers = np.empty(0, np.int64)
 
 BEAT_S = 5.0
-"""A keeper that works on an answer says so this often."""
+"""A server that works on an answer says so this often."""
 
 BEAT = {"beat": True}
 
@@ -55,6 +67,6 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     while len(view):
         got = sock.recv_into(view)
         if not got:
-            raise ConnectionError("the keeper of the cache has ended")
+            raise ConnectionError("the server of the cache has ended")
         view = view[got:]
     return bytes(data)

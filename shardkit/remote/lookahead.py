@@ -1,16 +1,22 @@
-"""Blocks are fetched before they are asked for: what is needed next first."""
+"""Blocks are fetched before they are asked for: what is needed next first.
+
+The order of a loop is arithmetic, so its future is known. Who knows it drops the block that is
+needed last, which costs the fewest fetches that any cache of that size could have (L. A. Belady, A
+study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.remote.cached import CachedSplit
-from shardkit.remote.kept import Kept
-from shardkit.remote.next_uses import NEVER, NextUses
+from shardkit.remote.blocks import NEVER
+from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.dataset_cache import DatasetCache
 from shardkit.system.blocks import BLOCK_BYTES
 
 GROUP_BLOCKS = 4
@@ -31,8 +37,104 @@ RESTING = 1 << 40
 """Steps until a loop that has ended may need something: after all that others need."""
 
 
+class NextUses:
+    """The blocks of one split that one loop reads, step by step.
+
+    Attributes:
+        step: the one that the loop is at. is_resting: it has ended, and may go on later.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.step = 0
+        self.is_resting = False
+        self._steps = _Queue()
+        self._blocks = _Queue()
+        self._following = _Queue()  # number of the next use of the same block
+        self._next = np.full(num_blocks, NEVER)  # of each block: number of its next use
+        self._last = np.full(num_blocks, -1, np.int64)
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self._steps.values())
+
+    def tell(self, steps: Integers, blocks: Integers) -> None:
+        """Go on with these uses: (K,) int64 each, steps ascending, none before those told."""
+        numbers = self._blocks.end + np.arange(len(blocks), dtype=np.int64)
+        self._steps.put(steps)
+        self._blocks.put(blocks)
+        self._following.put(np.full(len(blocks), NEVER))
+        by_block = np.argsort(blocks, kind="stable")
+        ordered, uses = blocks[by_block], numbers[by_block]
+        is_first = np.ones(len(blocks), bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        is_later = ~is_first
+        self._following.set(uses[:-1][is_later[1:]], uses[1:][is_later[1:]])
+        firsts, before = uses[is_first], self._last[ordered[is_first]]
+        is_known = before >= self._blocks.begin
+        self._following.set(before[is_known], firsts[is_known])
+        new = ordered[is_first][~is_known]
+        self._next[new] = firsts[~is_known]
+        self._last[ordered] = uses  # of equal ones the last stays
+
+    def move(self, step: int) -> None:
+        """The loop has reached this step: what was needed before is needed no more."""
+        self.step = max(self.step, step)
+        count = int(self._steps.values().searchsorted(self.step))
+        if count:
+            self._next[self._blocks.values()[:count]] = self._following.values()[:count]
+            for queue in (self._steps, self._blocks, self._following):
+                queue.take(count)
+
+    def distances(self, blocks: Integers) -> Integers:
+        """In how many steps each is needed next; :data:`NEVER` where that is not known."""
+        uses = self._next[blocks]
+        is_known = uses != NEVER
+        found = np.full(len(blocks), NEVER)
+        found[is_known] = self._steps.get(uses[is_known]) - self.step
+        return found
+
+    def uses(self, first: int, count: int) -> tuple[int, Integers, Integers]:
+        """(number of the first, steps, blocks) of so many uses from number ``first`` on, or from
+        the first that is left."""
+        begin = max(first, self._blocks.begin)
+        part = slice(begin - self._blocks.begin, begin - self._blocks.begin + count)
+        return begin, self._steps.values()[part], self._blocks.values()[part]
+
+
+class _Queue:
+    """(N,) int64 numbers, put at the end and taken from the front; each keeps its number."""
+
+    def __init__(self) -> None:
+        self._data: np.ndarray[Any, np.dtype[np.int64]] = np.empty(64, np.int64)
+        self._first = 0  # where in the data the queue begins
+        self.begin = 0
+        self.end = 0
+
+    def values(self) -> Integers:
+        return self._data[self._first : self._first + self.end - self.begin]
+
+    def get(self, numbers: Integers) -> Integers:
+        return self._data[numbers - self.begin + self._first]
+
+    def set(self, numbers: Integers, values: Integers) -> None:
+        self._data[numbers - self.begin + self._first] = values
+
+    def put(self, values: Integers) -> None:
+        held = self.end - self.begin
+        if self._first + held + len(values) > len(self._data):
+            data = np.empty(max(2 * (held + len(values)), 64), np.int64)
+            data[:held] = self.values()
+            self._data, self._first = data, 0
+        self._data[self._first + held : self._first + held + len(values)] = values
+        self.end += len(values)
+
+    def take(self, count: int) -> None:
+        self._first += count
+        self.begin += count
+
+
 @dataclass(eq=False)
-class Follower:
+class AnnouncedLoop:
     """A loop that tells what it will read of a split, and how far that has been asked for.
 
     Attributes:
@@ -44,7 +146,7 @@ class Follower:
     """
 
     owner: int
-    kept: Kept
+    dataset: DatasetCache
     split: CachedSplit
     plan: NextUses = field(init=False)
     asked: int = 0
@@ -108,15 +210,15 @@ class Follower:
         return bool(len(self.plan.uses(self.asked, 1)[1]))
 
 
-class Ahead:
+class Lookahead:
     """All loops, by the names that they gave themselves, and the splits that they read: a loop over
     a mix reads several."""
 
     def __init__(self) -> None:
-        self.loops: dict[tuple[str, CachedSplit], Follower] = {}
+        self.loops: dict[tuple[str, CachedSplit], AnnouncedLoop] = {}
 
-    def needed(self, split: CachedSplit, numbers: Integers) -> Integers:
-        """As :data:`shardkit.remote.room.Needed`: the nearest step of any loop."""
+    def next_steps(self, split: CachedSplit, numbers: Integers) -> Integers:
+        """Return in how many steps each block is needed next by any loop; NEVER if none told."""
         found = np.full(len(numbers), NEVER)
         for loop in self.loops.values():
             if loop.split is split:
@@ -126,7 +228,7 @@ class Ahead:
                 np.minimum(found, distances, out=found)
         return found
 
-    def nearest(self) -> Follower | None:
+    def nearest(self) -> AnnouncedLoop | None:
         """The loop that has asked for the least ahead of itself."""
         running = [loop for loop in self.loops.values() if loop.has_more]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)

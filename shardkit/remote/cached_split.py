@@ -24,7 +24,7 @@ import xxhash
 
 from shardkit.arrays import Hashes, Integers
 from shardkit.remote.blocks import BlockMap
-from shardkit.remote.own_folder import open_own, open_plain
+from shardkit.remote.private_folder import open_own, open_plain
 from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full
@@ -37,7 +37,7 @@ _PUNCH_HOLE_KEEP_SIZE = 3
 
 
 class CachedSplit:
-    """The blocks of one split, as the keeper writes them.
+    """The blocks of one split, as the cache server writes them.
 
     Args:
         folder: where the files lie. sums: (N,) uint64, the checksum of each block.
@@ -46,22 +46,22 @@ class CachedSplit:
         blocks: which block is where. stamps: (N + 1,) uint32, mapped; see above. The last is 0
             unless all blocks are there, and a new one whenever they are.
         num_there: blocks, as the stamps have it.
-        seems_there: blocks that an earlier keeper left, not yet compared with their checksums.
+        unchecked: blocks that an earlier server left, not yet compared with their checksums.
     """
 
     def __init__(self, folder: Path, split: str, blocks: BlockMap, sums: Hashes) -> None:
         self.blocks = blocks
-        # By this, not by its name: another keeper may have made a folder of this name meanwhile.
+        # By this, not by its name: another server may have made a folder of this name meanwhile.
         self._at = open_own(folder)
         self._sums = sums
         self._made: set[int] = set()
         self.num_there = 0
         self._next = secrets.randbelow(1 << 30) + 1  # so that no number comes again
         self.stamps = self._fresh_stamps(f"{split}.{STAMPS}")
-        self.seems_there = set(self._left_there())
+        self.unchecked = set(self._left_there())
 
     def _fresh_stamps(self, name: str) -> Stamps:
-        """All 0. In the file of an earlier keeper, if there is one: its readers may still run."""
+        """All 0. In the file of an earlier server, if there is one: its readers may still run."""
         num_bytes = len(self.blocks) * 4 + 4
         fd = open_plain(name, os.O_RDWR | os.O_CREAT, self._at)
         with open(fd, "r+b") as file:
@@ -89,9 +89,11 @@ class CachedSplit:
     def is_right(self, block: int, data: memoryview | bytes) -> bool:
         return xxhash.xxh3_64_intdigest(data) == int(self._sums[block])
 
-    def take_left(self, block: int) -> bool:
-        """Whether a block that an earlier keeper left is what it should be: then it is there."""
-        self.seems_there.discard(block)
+    def check_left(self, block: int) -> bool:
+        """Return True if an earlier server left this block, and it is right: then it is there."""
+        if block not in self.unchecked:
+            return False
+        self.unchecked.discard(block)
         file, start, size = self.blocks.place(block)
         fd = open_plain(self.blocks.names[file], os.O_RDONLY, self._at)
         try:
@@ -138,7 +140,7 @@ class CachedSplit:
         self.stamps[-1] = 0
         self.num_there -= int(np.count_nonzero(self.stamps[blocks]))
         self.stamps[blocks] = 0
-        self.seems_there.difference_update(blocks.tolist())
+        self.unchecked.difference_update(blocks.tolist())
         for block in blocks.tolist():
             number, start, size = self.blocks.place(block)
             if number not in self._made:

@@ -1,4 +1,4 @@
-"""The keeper's part in packing what lies in a bucket: all objects below a URL, as files.
+"""All objects below a URL, as files: the server's part in packing what lies in a bucket.
 
 A file that is whole has its last name, and as its time of change a number made of the object's
 size, ETag and time: one that is there already is not fetched again, and one replaced meanwhile is.
@@ -20,8 +20,8 @@ from shardkit.errors import CorpusError, StorageError
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
 
-TASKS = 256
-"""Files that are fetched at once, if the measured rate says that so many pay."""
+TASKS = 64
+"""Files that are fetched at once."""
 
 PART = ".shardkit-part-"
 """What the name of a file that is being written begins with; beside the folder, not in it."""
@@ -32,9 +32,9 @@ LONGEST = 255
 _held: dict[str, asyncio.Lock] = {}
 
 
-async def bring(asked: dict[str, Any]) -> dict[str, Any]:
+async def fetch_bucket(asked: dict[str, Any]) -> dict[str, Any]:
     """Make the folder hold what lies behind the URL, and nothing else. One call a folder at a time:
-    the keeper may still be at work for a process that was killed.
+    the server may still be at work for a process that was killed.
 
     Raises:
         CorpusError: there is nothing, or keys that are no paths. StorageError: the network, the

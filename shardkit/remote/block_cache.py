@@ -1,0 +1,300 @@
+"""All datasets of one cache: which blocks are wanted, which are on their way, and how that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardkit.arrays import Integers
+from shardkit.errors import IndexFileError, StorageError
+from shardkit.index.manifest import INDEX_NAME
+from shardkit.remote.blocks import runs
+from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.dataset_cache import (
+    REQUEST_BLOCKS,
+    DatasetCache,
+    name_of,
+    read_index,
+    replaced,
+)
+from shardkit.remote.disk_writes import DiskWrites
+from shardkit.remote.eviction import Evictor
+from shardkit.remote.lookahead import AHEAD_BLOCKS, AnnouncedLoop, Lookahead
+from shardkit.remote.orphans import datasets_in
+from shardkit.remote.request_limiter import RequestLimiter
+from shardkit.remote.store import RemoteFolder
+from shardkit.remote.urls import Url
+from shardkit.system.blocks import BLOCK_BYTES
+
+WINDOW_BYTES = 256 << 20
+WINDOW_PART = 8
+"""What is needed within so many bytes, or this part of the cache, may evict what is needed later. A
+larger window means more fetches, as blocks go sooner than they must."""
+
+MOST_REMOTES = 16
+"""Places, and credentials for them, that connections are kept to."""
+
+Place = dict[str, Any]
+"""What each message says of a dataset: ``url``, ``settings``, ``retry_s``, ``most_bytes``."""
+
+
+@dataclass(eq=False)
+class Fetch:
+    """Neighbouring blocks of one file, on their way by one request."""
+
+    dataset: DatasetCache
+    split: CachedSplit
+    first: int
+    count: int
+    is_ahead: bool
+    done: asyncio.Future[None]
+
+
+class BlockCache:
+    """The cache in a folder. Who asks for blocks holds them until it asks again or ends.
+
+    Attributes:
+        num_requests, num_bytes: of blocks, since it began.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lookahead = Lookahead()
+        self.evictor = Evictor(folder, self.lookahead.next_steps)
+        self.writes = DiskWrites(self.evictor)
+        self.num_requests = 0
+        self.num_bytes = 0
+        self._datasets: dict[str, DatasetCache] = {}
+        self._remotes: dict[str, RemoteFolder] = {}  # the last used is the last
+        self._limiters: defaultdict[str, RequestLimiter] = defaultdict(RequestLimiter)
+        self._coming: dict[tuple[CachedSplit, int], Fetch] = {}
+        self._running: set[asyncio.Task[None]] = set()  # asyncio would let them be collected
+        self._num_ahead = 0  # blocks that come before anybody asked for them
+
+    # --- datasets -------------------------------------------------------------------------
+
+    async def open(self, place: Place, *, is_first: bool = True) -> DatasetCache:
+        """Return the dataset that lies there now. ``is_first``: for a reader that has read nothing
+        yet."""
+        if place["most_bytes"] is not None:
+            self.evictor.most_bytes = place["most_bytes"]
+            with suppress(StorageError):  # readers hold more: that is said when they want more
+                self.evictor.make_space(0)
+        remote = self._connect(place, anew=True)
+        index = await read_index(remote, is_first=is_first)
+        name = name_of(index, remote.url)
+        found = self._datasets.get(name)
+        if found is None:
+            found = DatasetCache(self.folder / name, index, remote, self.evictor)
+            self._datasets[name] = found
+        found.remote = remote
+        return found
+
+    def are_intact(self) -> bool:
+        """Return True if nobody has deleted what lies of a dataset here. What is put in its place
+        are other files, of which nothing that this server knows is true."""
+        return all((one.folder / INDEX_NAME).exists() for one in self._datasets.values())
+
+    def _connect(self, place: Place, *, anew: bool) -> RemoteFolder:
+        """Return what lies there, with the credentials that the reader has now: they may have been
+        renewed since it was opened; ``anew``: those of a profile, too."""
+        key = json.dumps([place["url"], place["settings"], place["retry_s"]])
+        found = None if anew else self._remotes.get(key)
+        if found is None:
+            found = RemoteFolder(Url(place["url"]), place["settings"], place["retry_s"])
+        self._remotes.pop(key, None)
+        self._remotes[key] = found
+        for old in [*self._remotes][:-MOST_REMOTES]:
+            del self._remotes[old]
+        return found
+
+    async def use(self, name: str, place: Place) -> DatasetCache:
+        """Return the dataset that a reader has opened before, maybe by another server.
+
+        Raises:
+            StorageError: another lies there by now.
+        """
+        found = self._datasets.get(name)
+        if found is None:
+            found = await self.open(place, is_first=False)
+        else:
+            found.remote = self._connect(place, anew=False)
+        if found.folder.name != name:
+            raise replaced(found.remote.url)
+        return found
+
+    def clear(self, names: Sequence[str]) -> None:
+        """Drop all of these datasets. Who reads one goes on: it is fetched again."""
+        for name in names:
+            folder = self.folder / name
+            if name in self._datasets:
+                self._datasets[name].forget()
+            elif folder in datasets_in(self.folder):
+                self.evictor.orphans.clear(folder)
+
+    # --- what readers ask for -------------------------------------------------------------
+
+    async def need(
+        self, reader: int, split: CachedSplit, dataset: DatasetCache, numbers: Integers
+    ) -> None:
+        """Have these blocks, and keep them until this reader needs others.
+
+        Raises:
+            StorageError: the cache cannot hold them.
+        """
+        _check_range(split, numbers)
+        self.evictor.hold(reader, split, numbers)
+        self.evictor.touch(split, numbers)
+        try:
+            if before := self.lookahead.before(split, numbers):
+                await asyncio.wait(before)
+            self._fetch_missing(split, dataset, numbers)
+            coming = self._coming_of(split, numbers)
+            for fetch in coming:
+                fetch.is_ahead = False
+            waiting = [asyncio.shield(fetch.done) for fetch in coming]
+            for end in await asyncio.gather(*waiting, return_exceptions=True):
+                if isinstance(end, BaseException):
+                    raise end
+            self.evictor.note_copying(reader)
+        except BaseException:
+            self.evictor.release(reader)
+            raise
+
+    def expect(self, split: CachedSplit, dataset: DatasetCache, numbers: Integers) -> None:
+        """Begin to fetch what a reader will need next, as far as half of the cache holds it."""
+        _check_range(split, numbers)
+        ends = split.blocks.bytes_of(numbers).cumsum()
+        numbers = numbers[: int(ends.searchsorted(self.evictor.capacity() // 2, "right"))]
+        self.evictor.touch(split, numbers)
+        self._fetch_missing(split, dataset, numbers, is_ahead=True)
+
+    def follow(
+        self, owner: int, name: str, split: CachedSplit, dataset: DatasetCache, told: Integers
+    ) -> None:
+        """Note that a loop will read these blocks, too: (2 K,) int64, the steps, and the blocks."""
+        steps, blocks = told.reshape(2, -1)
+        _check_range(split, blocks)
+        loop = self.lookahead.loops.get((name, split))
+        if loop is None:
+            loop = self.lookahead.loops[name, split] = AnnouncedLoop(owner, dataset, split)
+        loop.plan.tell(steps, blocks)
+        self._fetch_ahead()
+
+    def move(self, name: str, step: int, is_resting: bool) -> None:
+        """Note that a loop has reached this step."""
+        self.lookahead.move(name, step, is_resting)
+        self._fetch_ahead()
+
+    def forget(self, reader: int) -> None:
+        """Note that a reader has ended."""
+        self.evictor.release(reader)
+        self.lookahead.forget(reader)
+
+    # --- fetching -------------------------------------------------------------------------
+
+    def _fetch_ahead(self) -> None:
+        """Keep requests for what loops need next going. What is further away than the window comes
+        only if nothing need go for it."""
+        window = min(self.evictor.capacity() // WINDOW_PART, WINDOW_BYTES) // BLOCK_BYTES
+        while self._num_ahead < AHEAD_BLOCKS:
+            loop = self.lookahead.nearest()
+            if loop is None:
+                self._complete()
+                return
+            at_once = min(max(window // 4, 1), AHEAD_BLOCKS)
+            free = self.evictor.free() // BLOCK_BYTES - len(self._coming)
+            if loop.is_waiting or (loop.num_ahead > window and free < at_once):
+                return
+            numbers = loop.next_uses(at_once)
+            if loop.reach == AHEAD_BLOCKS and self.evictor.holds_all(loop.split):
+                numbers = loop.with_neighbours(numbers)
+            self._fetch_missing(loop.split, loop.dataset, numbers, is_ahead=True)
+            loop.coming = [fetch.done for fetch in self._coming_of(loop.split, numbers)]
+
+    def _complete(self) -> None:
+        """Fetch what loops leave out of a split that fits as a whole."""
+        for loop in self.lookahead.loops.values():
+            is_idle = not self._coming and loop.may_have_rest
+            if is_idle and self.evictor.holds_all(loop.split):
+                self._fetch_missing(loop.split, loop.dataset, loop.rest(), is_ahead=True)
+
+    def _fetch_missing(
+        self,
+        split: CachedSplit,
+        dataset: DatasetCache,
+        numbers: Integers,
+        *,
+        is_ahead: bool = False,
+    ) -> None:
+        """Begin to fetch those blocks that are neither there nor on their way."""
+        missing = [
+            number
+            for number in numbers[split.stamps[numbers] == 0].tolist()
+            if not split.check_left(number) and (split, number) not in self._coming
+        ]
+        blocks = np.array(missing, np.int64)
+        files = split.blocks.firsts.searchsorted(blocks, "right") - 1
+        requests = runs(blocks, files, REQUEST_BLOCKS)
+        if is_ahead:  # what is needed next is asked for first
+            self._num_ahead += len(missing)
+            steps = iter(self.lookahead.next_steps(split, blocks).tolist())
+            soonest = [min(next(steps) for _ in range(count)) for _, count in requests]
+            requests = [requests[i] for i in np.argsort(soonest, kind="stable")]
+        loop = asyncio.get_running_loop()
+        for first, count in requests:
+            fetch = Fetch(dataset, split, first, count, is_ahead, loop.create_future())
+            self._coming |= dict.fromkeys(
+                ((split, number) for number in range(first, first + count)), fetch
+            )
+            task = asyncio.create_task(self._fetch(fetch, is_ahead=is_ahead))
+            task.add_done_callback(self._running.discard)
+            self._running.add(task)
+
+    def _coming_of(self, split: CachedSplit, numbers: Integers) -> list[Fetch]:
+        coming = (self._coming.get((split, number)) for number in numbers.tolist())
+        return [*dict.fromkeys(fetch for fetch in coming if fetch is not None)]
+
+    async def _fetch(self, fetch: Fetch, *, is_ahead: bool) -> None:
+        """Fetch and write; whoever waits is told how it ended."""
+        split, first, count = fetch.split, fetch.first, fetch.count
+        num_bytes = sum(split.blocks.place(number)[2] for number in range(first, first + count))
+        limiter = self._limiters[fetch.dataset.remote.url.host]
+        failed: Exception | None = None
+        try:
+            async with limiter.slot(fetch, num_bytes):
+                try:
+                    data = await fetch.dataset.read_checked(split, first, count)
+                except StorageError as error:
+                    limiter.fail_waiting(error)
+                    raise
+                self.num_requests += 1
+                self.num_bytes += len(data)
+                await self.writes.put(split, first, count, data)
+            self.evictor.touch(split, np.arange(first, first + count))
+        except Exception as error:  # noqa: BLE001  it is raised where it is waited for
+            failed = error.with_traceback(None)  # its frames have the bytes
+        for number in range(first, first + count):
+            del self._coming[split, number]
+        if failed is None:
+            fetch.done.set_result(None)
+        else:
+            fetch.done.set_exception(failed)
+            fetch.done.exception()  # nobody may be waiting any more
+        if is_ahead:
+            self._num_ahead -= count
+        self._fetch_ahead()
+
+
+def _check_range(split: CachedSplit, numbers: Integers) -> None:
+    """Raises IndexFileError for blocks that there are not."""
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(split.blocks)):
+        raise IndexFileError(f"a split has {len(split.blocks)} blocks, not {int(numbers.max())}")
