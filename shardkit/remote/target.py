@@ -9,15 +9,14 @@ claim        shardkit.json        so
 none         none                 new; refused if other files lie there
 none, ours   our own              all was done but tidying up
 none         another              a dataset: refused, or replaced by ``overwrite``
-ours         none, another        go on; what stood there was to be replaced, and its index goes
-another's    any                  refused, or taken over by ``overwrite``
+ours         none, another        resume; what stood there was to be replaced, and its index goes
+another's    any                  refused
 ===========  ===================  ==================================================================
 """
 
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import socket
 import time
@@ -28,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Hashes, Integers
-from shardkit.errors import DestinationError, ShardkitError, ShardMissingError
+from shardkit.errors import DestinationError, ShardkitError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
 from shardkit.index.provenance import TOKENIZER_FILES
 from shardkit.remote.connection import ask
@@ -38,14 +37,8 @@ from shardkit.remote.urls import Url
 from shardkit.system.blocks import block_sums
 from shardkit.system.durable_files import atomic_write
 
-_NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
-"""What files of datasets are called."""
-
 _NOT_BY_NAME = SIGNPOSTS | TOKENIZER_FILES | {REJECTED_NAME}
 """Files of datasets, which are not known by their names: others may have such, too."""
-
-INDEX_TRIES = 3
-"""How often shardkit.json is put where one that was ousted puts its own, or takes it back."""
 
 Versions = dict[str, tuple[int, str]]
 """Name -> bytes, and what the store calls this version."""
@@ -86,11 +79,10 @@ class RemoteTarget:
             self._claim = claim
             return True
         if claim is None or claim != ours or (overwrite and index is not None):
-            self._refuse(claim, index, overwrite)
-            self._make_claim(claim, index)
+            self._refuse(None if claim == ours else claim, index, overwrite)
+            self._make_claim(index, is_new=claim is None)
         self._claim = self._claim_file.read_text()
-        told = json.loads(self._claim)
-        self.replaces = told["replaces"]
+        self.replaces = json.loads(self._claim)["replaces"]
         index = self._text(INDEX_NAME)
         if index is not None and INDEX_NAME not in self.replaces:
             self.release()
@@ -104,25 +96,22 @@ class RemoteTarget:
         self._refuse(self._text(CLAIM), self._text(INDEX_NAME), overwrite)
 
     def _refuse(self, claim: str | None, index: str | None, overwrite: bool) -> None:
-        if claim is not None and not overwrite:
-            told = _told(claim)
+        if claim is not None:
             raise DestinationError(
-                f"{self.url} is being written by another, begun on {told.get('host', '?')} at"
-                f" {told.get('began', '?')}; wait for it, or if it has ended for good, pass"
-                " --overwrite to start afresh in its place"
+                f"{self.url} is being written by another, begun {_begun(claim)}; wait for it, or if"
+                " it has ended for good, delete all that lies there"
             )
         if index is not None and not overwrite:
             raise self.taken()
-        if claim is None and index is None and self.versions():
+        if index is None and self.versions():
             raise DestinationError(
                 f"{self.url} holds files and is no shardkit dataset, so nothing in it will be"
                 " replaced; choose another destination"
             )
 
-    def _make_claim(self, before: str | None, index: str | None) -> None:
-        replaces = _told(before).get("replaces", []) if before else []
-        if before or index is not None:
-            replaces = sorted({*replaces, INDEX_NAME, *self._files_of(index)})
+    def _make_claim(self, index: str | None, *, is_new: bool) -> None:
+        if index is not None:
+            replaces = sorted({INDEX_NAME, *self._files_of(index)})
         else:  # nothing lies there, so that whatever is called so will have come from us
             replaces = sorted(_NOT_BY_NAME)
         told = {
@@ -134,7 +123,7 @@ class RemoteTarget:
         }
         atomic_write(self._claim_file, [json.dumps(told, indent=1).encode()])
         try:
-            self._put(CLAIM, self._claim_file, block_sums(self._claim_file), None, before is None)
+            self._put(CLAIM, self._claim_file, block_sums(self._claim_file), None, is_new)
         except DestinationError as error:
             self._claim_file.unlink()
             raise DestinationError(
@@ -142,10 +131,8 @@ class RemoteTarget:
                 " another destination"
             ) from error
 
-    def _files_of(self, index: str | None) -> Iterable[str]:
-        """Names of what goes when a dataset is replaced: its own files."""
-        if index is None:
-            return []
+    def _files_of(self, index: str) -> Iterable[str]:
+        """Return names of what goes when a dataset is replaced: its own files."""
         try:
             info = parse_info(index.encode(), str(self.url / INDEX_NAME))
         except ShardkitError:
@@ -161,33 +148,9 @@ class RemoteTarget:
         return self._put(name, path, sums, self._claim, False)
 
     def put_index(self, path: Path) -> None:
-        """The last step, which makes it a dataset; errors as of :meth:`put`.
-
-        The claim cannot be looked at in the same request. So a writer that was ousted takes back
-        what it put, and one whose claim stands removes what such a writer left.
-        """
-        own, sums = path.read_bytes().decode(), block_sums(path)
-        for _ in range(INDEX_TRIES):
-            try:
-                self._put(INDEX_NAME, path, sums, self._claim, True)
-            except (DestinationError, ShardMissingError):  # another is there, or ours was removed
-                self._remove([INDEX_NAME])  # refused, if it is we who were ousted
-            else:
-                if self._stands(own):
-                    return
-        raise DestinationError(f"{self.url / INDEX_NAME} is put there by another again and again")
-
-    def _stands(self, own: str) -> bool:
-        """Whether our shardkit.json is there, and nobody took over before it came."""
-        index, claim = self._text(INDEX_NAME), self._text(CLAIM)
-        if claim in (None, self._claim):  # none: another has put the very same, and has ended
-            return index == own
-        if index == own:
-            self._ask("remove", files=[INDEX_NAME], claim=claim)
-        raise DestinationError(
-            f"{self.url} was taken over by another as its {INDEX_NAME} was put, which was taken"
-            " back; what is there is now the other's to finish"
-        )
+        """Put shardkit.json, which makes it a dataset, if there is none; errors as of
+        :meth:`put`."""
+        self._put(INDEX_NAME, path, block_sums(path), self._claim, True)
 
     def _put(
         self, name: str, path: Path, sums: Hashes, claim: str | None, only_if_absent: bool
@@ -232,22 +195,11 @@ class RemoteTarget:
         return ask(self._cache, {"do": "write", "what": what, "place": place, **said}, numbers)
 
 
-def _told(claim: str | None) -> dict[str, Any]:
-    """What somebody's claim says, if it is one: lines to show, and of what it would have removed,
-    that which may be a file of a dataset."""
+def _begun(claim: str) -> str:
+    """Return where and when another began, as its claim says, which anybody may have written."""
     try:
-        told = json.loads(claim or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(told, dict):
-        return {}
-    shown = {key: _shown(told[key]) for key in ("host", "began") if key in told}
-    names = told.get("replaces")
-    texts = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    return {**shown, "replaces": [name for name in texts if _NAME.fullmatch(name)]}
-
-
-def _shown(value: object) -> str:
-    """For one line of a terminal, which somebody else wrote."""
-    text = str(value)[:80]
-    return text if text.isprintable() else ascii(text)
+        told = dict(json.loads(claim))
+    except (TypeError, ValueError, RecursionError):
+        told = {}
+    host, began = (str(told.get(key, "?"))[:80] for key in ("host", "began"))
+    return f"on {host} at {began}" if (host + began).isprintable() else f"on {host!a} at {began!a}"
