@@ -9,16 +9,12 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch.utils.data as tud
 from conftest import EACH_FORMAT, picture, write
-from hypothesis import given
-from hypothesis import strategies as st
 from keepers import cache as cache
 from range_server import RangeServer, serving
 from remote_sets import KINDS, make_set, open_set, plain
@@ -26,9 +22,6 @@ from remote_sets import KINDS, make_set, open_set, plain
 import shardkit
 from shardkit import Loader
 from shardkit.operations.cache import clear_cache
-from shardkit.remote.blocks import blocks_of, parts_of
-from shardkit.remote.storage import Remote
-from shardkit.system.blocks import BLOCK_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -177,58 +170,6 @@ def test_values_of_no_bytes_need_no_file(tmp_path: Path, cache: Path, container:
                 assert plain([remote[rows[0]]]) == plain([here[rows[0]]])
                 assert plain([remote.read(rows)]) == plain([here.read(rows)])
             clear_cache(cache_dir=cache)
-
-
-@pytest.mark.parametrize("kind", ["arrays", "tokens"])
-def test_batches_larger_than_the_cache(
-    server: RangeServer, cache: Path, container: str, kind: str
-) -> None:
-    """They are copied in parts, each of which it holds: also numbers that lie across two blocks."""
-    local, remote = Pair(server, kind, container).open(cache_dir=cache, cache_bytes=400_000)
-    last = len(local) - 1
-    for rows in (range(len(local)), [last, 0, 7, 7, 1]):
-        assert plain([remote.read(rows)]) == plain([local.read(rows)])
-
-
-def test_batches_that_fit_are_needed_at_once(
-    server: RangeServer, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one part; how much fits is asked for once, and nothing is asked for what is there."""
-    asked: list[str] = []
-    for name in ("need", "capacity"):
-        real = getattr(Remote, name)
-        monkeypatch.setattr(
-            Remote, name, lambda *args, name=name, real=real: asked.append(name) or real(*args)
-        )
-    remote = Pair(server, "arrays", "webdataset").open(cache_dir=cache)[1]
-    for rows in (range(24), range(40), range(60)):
-        remote.read(rows)
-    assert asked == ["capacity", "need", "need", "need"]
-    for rows in (range(24), range(40), range(60)):
-        remote.read(rows)
-    assert len(asked) == 4
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.integers(0, 4 * BLOCK_BYTES), st.integers(1, 9 << 18)),
-        max_size=6,
-    ),
-    st.integers(1, 9),
-)
-def test_parts_of_ranges(asked: list[tuple[int, int, int]], most: int) -> None:
-    firsts, starts, sizes = np.array(asked, np.int64).reshape(-1, 3).T
-    parts = list(parts_of(firsts * 100, starts, sizes, most))
-    for which, begins, lengths in parts:
-        assert 1 <= len(blocks_of(firsts[which] * 100, begins, lengths)) <= most
-    found = [row for part in parts for row in zip(*(one.tolist() for one in part), strict=True)]
-    for number, (_, start, size) in enumerate(asked):
-        own = [(begin, length) for which, begin, length in found if which == number]
-        assert [begin for begin, _ in own] == list(
-            accumulate([start, *(length for _, length in own[:-1])])
-        )
-        assert sum(length for _, length in own) == size
-    assert [which for which, _, _ in found] == sorted(which for which, _, _ in found)
 
 
 def _epoch(url: str, kind: str, cache: Path, out: Any) -> None:

@@ -172,7 +172,7 @@ def test_links_in_what_an_earlier_keeper_left(
     before = mine.read_bytes(), mine.stat().st_blocks
     for _ in range(2):
         try:
-            read(server, cache, "webdataset", cache_bytes=300_000)
+            read(server, cache, "webdataset", cache_bytes=1_300_000)
         except StorageError as error:
             assert "is a link" in str(error)  # noqa: PT017
     end_keepers(cache)

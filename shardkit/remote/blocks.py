@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from shardkit.system.blocks import BLOCK_BYTES
 
 NEVER = np.iinfo(np.int64).max
 """The step at which a block is needed that no loop has told of."""
-
-PART = 4
-"""A reader asks for at most this fraction of a cache at once, as several share it."""
 
 
 class BlockMap:
@@ -55,12 +52,6 @@ class BlockMap:
         return file, start, min(BLOCK_BYTES, int(self.sizes[file]) - start)
 
 
-def blocks_at_once(capacity: int) -> int:
-    """Return how many blocks a reader may ask for at once: at least one, without which nothing can
-    be read."""
-    return max(capacity // PART // BLOCK_BYTES, 1)
-
-
 def blocks_of(firsts: Integers, starts: Integers, sizes: Integers) -> Integers:
     """The blocks that ranges of bytes touch, ascending, each once.
 
@@ -88,38 +79,3 @@ def runs(blocks: Integers, files: Integers, most: int) -> list[tuple[int, int]]:
             found.append((block, 1))
         last = file
     return found
-
-
-def parts_of(
-    firsts: Integers, starts: Integers, sizes: Integers, most_blocks: int
-) -> Iterator[tuple[Integers, Integers, Integers]]:
-    """Ranges, cut where blocks end, in parts that touch at most so many blocks each.
-
-    Args:
-        firsts: (B,) int64, first block of each range's file. starts, sizes: (B,) int64 bytes in it;
-            none is empty.
-
-    Yields:
-        (P,) int64 each: of which range each piece is, its first byte, and its size. Those of all
-        parts, end to end, are the bytes of the ranges.
-    """
-    begin, ends = starts // BLOCK_BYTES, starts + sizes
-    counts = (ends - 1) // BLOCK_BYTES - begin + 1
-    which = np.repeat(np.arange(len(starts)), counts)
-    blocks = begin[which] + counted(counts)
-    pieces = np.maximum(starts[which], blocks * BLOCK_BYTES)
-    lengths = np.minimum(ends[which], (blocks + 1) * BLOCK_BYTES) - pieces
-    for first, last in _runs_of_few((firsts[which] + blocks).tolist(), most_blocks):
-        yield which[first:last], pieces[first:last], lengths[first:last]
-
-
-def _runs_of_few(blocks: list[int], most: int) -> Iterator[tuple[int, int]]:
-    """[first, last) of runs of at most so many different ones, each as long as can be."""
-    first, seen = 0, set[int]()
-    for at, block in enumerate(blocks):
-        if block not in seen and len(seen) == most:
-            yield first, at
-            first, seen = at, set()
-        seen.add(block)
-    if blocks:
-        yield first, len(blocks)

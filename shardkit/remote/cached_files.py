@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,10 +14,10 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import StorageError
 from shardkit.memory import buffers
 from shardkit.memory.maps import mapped
-from shardkit.remote.blocks import blocks_at_once, blocks_of, parts_of
+from shardkit.remote.blocks import blocks_of
 from shardkit.remote.cached_split import STAMPS, Stamps
 from shardkit.storage.base import Turn
-from shardkit.storage.copied import CopiedFiles, CopiedRanges
+from shardkit.storage.copied import CopiedFiles, CopiedPiece, CopiedRanges
 from shardkit.storage.mapped import MappedRanges, map_limit
 from shardkit.storage.opened import Opened
 from shardkit.system.opening import OpenFile, open_file
@@ -27,7 +26,7 @@ from shardkit.system.refusals import os_errors
 
 TRIES = 100
 """How often blocks may go between being asked for and being copied: each time another reader, or
-many, needed the room."""
+many, needed the space."""
 
 ALL = -1
 """Of the stamps, the one that is not 0 while all blocks are there."""
@@ -41,7 +40,6 @@ class BlockSource(Protocol):
     @property
     def folder(self) -> Path: ...
     def place(self, names: Sequence[str]) -> tuple[str, Integers]: ...
-    def capacity(self) -> int: ...
     def need(self, split: str, blocks: Integers) -> None: ...
     def expect(self, split: str, blocks: Integers) -> None: ...
     def foresee(self, split: str, steps: Integers, blocks: Integers, turn: Turn) -> None: ...
@@ -92,21 +90,13 @@ class CachedFiles:
         else:
             self._copies.read_into(out, numbers, starts, sizes)
 
-    def parts(
-        self, numbers: Integers, starts: Integers, sizes: Integers
-    ) -> Iterator[tuple[CachedRanges | CopiedRanges, int]]:
-        """The same bytes, in parts that the cache can hold; and how many each has."""
-        firsts = self._firsts[numbers]
-        for which, begins, lengths in parts_of(firsts, starts, sizes, self._blocks_at_once):
-            yield self.read(numbers[which], begins, lengths), int(lengths.sum())
+    def piece(self, number: int, start: int, stop: int) -> CopiedPiece:
+        return CopiedPiece(self, number, start, stop)
 
-    @cached_property
-    def _blocks_at_once(self) -> int:
-        """Asked once: what is there costs no question, and what comes waits for the network."""
-        return blocks_at_once(self._remote.capacity())
-
-    def piece(self, number: int, start: int, stop: int) -> FetchedPiece:
-        return FetchedPiece(self, number, start, stop)
+    def read_one(self, number: int, start: int, size: int) -> memoryview:
+        """Return one range."""
+        one = np.array([[number, start, size]], np.int64)
+        return self.read(one[:, 0], one[:, 1], one[:, 2]).slices()[0]
 
     def announce(
         self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
@@ -126,30 +116,22 @@ class CachedFiles:
 
     def wait_for(
         self, numbers: Integers, starts: Integers, sizes: Integers
-    ) -> tuple[Integers | int, Stamps | np.uint32] | None:
-        """Numbers of stamps that are not 0, once all blocks of these ranges are there; None where
-        some are missing, and they are too many to be needed at once."""
+    ) -> tuple[Integers | int, Stamps | np.uint32]:
+        """Return numbers of stamps, and their values, once all blocks of these ranges are there."""
         if self._stamps is not None and (all_there := self._stamps[ALL]):
             return ALL, all_there
         blocks = blocks_of(self._firsts[numbers], starts, sizes)
-        if self._stamps is not None and (found := self._stamps[blocks]).all():
-            return blocks, found
-        if len(blocks) > 1 and len(blocks) > self._blocks_at_once:
-            return None
-        return blocks, self._wait_for(blocks)
-
-    def _wait_for(self, blocks: Integers) -> Stamps:
         if not len(blocks):
-            return np.empty(0, np.uint32)
-        if self._stamps is None:
-            self._remote.need(self._split, blocks)
-            self._stamps = self._open_stamps()
+            return blocks, np.empty(0, np.uint32)
+        for tried in range(TRIES):
+            if tried or self._stamps is None:
+                self._remote.need(self._split, blocks)
+            if tried == 1:
+                self._refuse_deleted()
+            if self._stamps is None:
+                self._stamps = self._open_stamps()
             if (found := self._stamps[blocks]).all():
-                return found
-        for _ in range(TRIES):
-            self._remote.need(self._split, blocks)
-            if (found := self._stamps[blocks]).all():
-                return found
+                return blocks, found
         raise StorageError(
             f"the cache {self._remote.cache} loses blocks before they are read: make cache_bytes"
             " larger, or let fewer jobs share it"
@@ -181,10 +163,15 @@ class CachedFiles:
         """Raises StorageError if it is not the file that the stamps tell of."""
         with self._deleted():
             file = open_file(path, num_bytes)
-            status = path.with_name(f"{self._split}.{STAMPS}").stat()
+            self._refuse_deleted()
+        return file
+
+    def _refuse_deleted(self) -> None:
+        """Raises StorageError if there is another file of stamps by now."""
+        with self._deleted():
+            status = (self._remote.folder / f"{self._split}.{STAMPS}").stat()
             if (status.st_dev, status.st_ino) != self._stamps_file:
                 raise FileNotFoundError
-        return file
 
     @contextmanager
     def _deleted(self) -> Iterator[None]:
@@ -196,23 +183,6 @@ class CachedFiles:
                 f"the cache {self._remote.cache} was deleted while it was read from; open the"
                 " dataset again"
             ) from error
-
-
-class FetchedPiece:
-    """Bytes of one file; each slice is read when it is taken."""
-
-    __slots__ = ("_files", "_number", "_start", "_stop")
-
-    def __init__(self, files: CachedFiles, number: int, start: int, stop: int) -> None:
-        self._files = files
-        self._number = number
-        self._start = start
-        self._stop = stop
-
-    def __getitem__(self, wanted: slice) -> memoryview:
-        start, stop, _ = wanted.indices(self._stop - self._start)
-        one = np.array([[self._number, self._start + start, max(stop - start, 0)]], np.int64)
-        return self._files.read(one[:, 0], one[:, 1], one[:, 2]).slices()[0]
 
 
 class CachedRanges:
@@ -252,37 +222,21 @@ class CachedRanges:
 
     def copy_to(self, out: Bytes) -> None:
         places = self._numbers, self._starts, self._sizes
-        if self._are_copied(lambda: self._files.copy(out, *places, self._ranges)):
-            return
-        begin = 0
-        for part, num_bytes in self._files.parts(*places):
-            part.copy_to(out[begin : begin + num_bytes])
-            begin += num_bytes
+        self._copy(lambda: self._files.copy(out, *places, self._ranges))
 
     def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
-        if self._are_copied(lambda: self._ranges.widen_to(out, dtype)):
-            return
-        # A number may lie across two blocks, and so in two parts.
-        numbers: Bytes = buffers.empty(int(self._sizes.sum()), np.uint8)
-        self.copy_to(numbers)
-        out[:] = numbers.view(dtype)
+        self._copy(lambda: self._ranges.widen_to(out, dtype))
 
-    def _are_copied(self, copy: Callable[[], None]) -> bool:
-        """Copy until the blocks stay meanwhile; False if they are too many to be there at once."""
+    def _copy(self, copy: Callable[[], None]) -> None:
+        """Copy until the blocks stay meanwhile."""
         for _ in range(TRIES):
             seen = self._files.wait_for(self._numbers, self._starts, self._sizes)
-            if seen is None:
-                return False
             copy()
             if self._files.are_still(*seen):
-                return True
-        raise _lost()
+                return
+        raise StorageError("the cache loses blocks while they are read: make cache_bytes larger")
 
     def joined(self, size: int) -> Bytes:
         out: Bytes = buffers.empty((len(self._asked), size), np.uint8)
         self.copy_to(out.reshape(-1))
         return out
-
-
-def _lost() -> StorageError:
-    return StorageError("the cache loses blocks while they are read: make cache_bytes larger")

@@ -10,7 +10,7 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -154,17 +154,23 @@ class CopiedRanges:
         return self._buffer.reshape(-1, size)
 
 
+class ReadsOne(Protocol):
+    """Files of which one range is read at once."""
+
+    def read_one(self, number: int, start: int, size: int) -> bytes | memoryview: ...
+
+
 class CopiedPiece:
     """Bytes of one file; each slice is read when it is taken."""
 
     __slots__ = ("_files", "_number", "_start", "_stop")
 
-    def __init__(self, files: CopiedFiles, number: int, start: int, stop: int) -> None:
+    def __init__(self, files: ReadsOne, number: int, start: int, stop: int) -> None:
         self._files = files
         self._number = number
         self._start = start
         self._stop = stop
 
-    def __getitem__(self, wanted: slice) -> bytes:
+    def __getitem__(self, wanted: slice) -> bytes | memoryview:
         start, stop, _ = wanted.indices(self._stop - self._start)
         return self._files.read_one(self._number, self._start + start, max(stop - start, 0))
