@@ -90,8 +90,7 @@ def test_a_reader_of_an_earlier_keeper_that_read_a_part(
     local = open_set(server.root / "arrays-npy", "arrays")
     assert plain([dataset.read([0, 9])]) == plain([local.read([0, 9])])
     with pytest.raises(StorageError, match="was deleted while it was read from"):
-        for row in range(len(local)):
-            dataset.read([row])
+        plain(dataset.read([row]) for row in range(len(local)))
 
 
 @pytest.mark.parametrize("forked_keepers", [None])  # this one is started as a user's is
@@ -142,7 +141,7 @@ def test_who_opens_with_less_has_less(server: RangeServer, cache: Path) -> None:
 
 def test_an_idle_reader_keeps_no_other_from_reading(server: RangeServer, cache: Path) -> None:  # noqa: F811
     url = f"{server.url}/arrays-npy"
-    dataset = open_set(url, "arrays", cache_dir=cache, cache_bytes="900kB")
+    dataset = open_set(url, "arrays", cache_dir=cache, cache_bytes="1600kB")
     idle = threading.Thread(target=lambda: (dataset.read([0, 20, 40]), is_over.wait(60)))
     is_over = threading.Event()
     idle.start()
@@ -255,11 +254,12 @@ def test_a_file_of_the_index_that_goes_before_it_is_mapped(
     """Another process verifies the dataset, or clears the cache, at that moment."""
     url, told, ask = f"{server.url}/arrays-npy", [], Remote.ask
 
-    def ask_and_lose(remote: Remote, **said: Any) -> None:
-        ask(remote, **said)
+    def ask_and_lose(remote: Remote, do: str, *numbers: Any, **said: Any) -> Any:
+        answer = ask(remote, do, *numbers, **said)
         told.append(said)
-        if len(told) < 4 and said["do"] == "index file":
-            ask(remote, do="forget")
+        if len(told) < 4 and do == "index file":
+            ask(remote, "forget")
+        return answer
 
     monkeypatch.setattr(Remote, "ask", ask_and_lose)
     expected = read_all(str(server.root / "arrays-npy"), None)  # type: ignore[arg-type]

@@ -22,13 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import StorageError
-from shardkit.remote import cached_split, disk_writes, eviction, server
+from shardkit.remote import cached_split, disk_writes, eviction
 from shardkit.remote.block_cache import BlockCache
 from shardkit.remote.blocks import NEVER, BlockMap
 from shardkit.remote.cached_split import CachedSplit
 from shardkit.remote.disk_writes import DiskWrites
 from shardkit.remote.eviction import Evictor
-from shardkit.remote.protocol import BEAT, pack
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import BLOCK_BYTES
 
@@ -316,21 +315,18 @@ def test_a_cache_is_not_too_small_because_the_disk_is_slow(
     run(test)
 
 
-def test_nobody_waits_for_ever_for_room(
-    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_ever_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the disk always has something to do."""
     monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
     monkeypatch.setattr(disk_writes, "SLOW_S", 0.5)
     disk = Disk(tmp_path, 3)
+    disk.evictor.hold(1, disk.split, np.arange(3))
+    disk.evictor.add(disk.split, np.arange(3))
+    disk.writes._num_running = 1
 
     async def test() -> None:
-        slow = asyncio.ensure_future(disk.put(0, 3))
-        await until(lambda: held.begun == 1)
         with pytest.raises(StorageError, match="make cache_bytes larger"):
             await disk.put(5)
-        held.may_end.set()
-        await slow
 
     run(test)
 
@@ -385,46 +381,14 @@ def test_a_disk_that_gives_nothing_back(
 
 
 def test_one_write_that_never_ends_is_a_stuck_disk(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk: Disk, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though others do."""
-    monkeypatch.setattr(disk_writes, "SLOW_S", 0.3)
-    may_end = threading.Event()
-
-    def unless_first(fd: int, start: int, data: memoryview) -> None:
-        if not start:
-            may_end.wait(20)
-        write(fd, start, data)
-
-    monkeypatch.setattr(disk_writes, "_write", unless_first)
+    monkeypatch.setattr(disk_writes, "SLOW_S", 0.2)
 
     async def test() -> None:
-        stuck = asyncio.ensure_future(disk.put(0))
-        began = time.monotonic()
-        while not disk.writes.are_stuck():
-            await disk.put(1)
-            await asyncio.sleep(0.01)
-        assert 0.3 < time.monotonic() - began < 1
-        may_end.set()
-        await stuck
-        assert not disk.writes.are_stuck() and disk.writes.are_idle()
-
-    run(test)
-
-
-def test_a_keeper_does_not_end_while_it_writes(tmp_path: Path) -> None:
-    """Else a stuck disk would have a keeper that nobody can ask, and no other can begin."""
-
-    async def test() -> None:
-        keeper = BlockCache(tmp_path)
-        with (tmp_path / "lock").open("w") as lock:
-            one = server.Server(keeper, 0.02, lock.fileno())
-        keeper.writes.are_idle = lambda: False  # type: ignore[method-assign]
-        one.count(0)
-        await asyncio.sleep(0.1)
-        assert not one.ended.is_set()
-        del keeper.writes.are_idle
-        await until(one.ended.is_set)
+        with pytest.raises(OSError, match="its disk is stuck"):
+            await disk.put(0)
+        assert disk.used() == 0 and disk.there() == []
 
     run(test)
 
@@ -450,50 +414,6 @@ def test_what_is_being_written_keeps_its_slot(disk: Disk, held: Held) -> None:
         assert limiter._num_bytes == 0 and disk.there() == [8, 9]
 
     run(test)
-
-
-def test_a_stuck_disk_is_known(disk: Disk, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_writes, "STUCK_S", 0.1)
-
-    async def test() -> None:
-        assert not disk.writes.are_stuck()
-        putting = asyncio.ensure_future(disk.put(0))
-        await until(lambda: held.begun == 1)
-        assert not disk.writes.are_stuck()
-        await until(disk.writes.are_stuck)
-        held.may_end.set()
-        await putting
-        assert not disk.writes.are_stuck()
-
-    run(test)
-
-
-@pytest.mark.parametrize("is_stuck", [True, False])
-def test_readers_hear_nothing_of_a_stuck_disk(
-    tmp_path: Path, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else they would wait for ever; so they say after a while that the disk is stuck."""
-    monkeypatch.setattr(server.protocol, "BEAT_S", 0.05)
-    monkeypatch.setattr(DiskWrites, "are_stuck", lambda self: is_stuck)
-    said: list[bytes] = []
-
-    class Reader:
-        write = staticmethod(said.append)
-
-        async def drain(self) -> None:
-            pass
-
-    async def answering() -> dict[str, Any]:
-        await asyncio.sleep(0.3)
-        return {"is": "answered"}
-
-    async def test() -> None:
-        with (tmp_path / "lock").open("w") as lock:
-            one: Any = server.Server(BlockCache(tmp_path), 1, lock.fileno())
-        assert await one._with_beats(answering(), Reader()) == {"is": "answered"}
-
-    run(test)
-    assert (pack(BEAT) in said) is not is_stuck
 
 
 @settings(max_examples=30, deadline=None)

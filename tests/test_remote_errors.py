@@ -23,7 +23,6 @@ import shardkit
 from shardkit.errors import StorageError
 from shardkit.remote import connection, storage, store, target
 from shardkit.remote.causes import said
-from shardkit.remote.options import with_connection_string
 
 SOON_S = 30
 """It takes 5 s or less; a machine that does other work may need more. Retries would take 120."""
@@ -305,41 +304,8 @@ def test_paths_of_files_with_secrets_are_said(cache: Path) -> None:
     assert "/not/there.json" in text and "GOOGLE_APPLICATION_CREDENTIALS names no" in text
 
 
-KEY = "c2VjcmV0"
-
-
-@pytest.mark.parametrize(
-    ("text", "want"),
-    [
-        (
-            f"DefaultEndpointsProtocol=https;AccountName=me;AccountKey={KEY}==;"
-            "EndpointSuffix=core.windows.net",
-            {
-                "AZURE_STORAGE_ACCOUNT_NAME": "me",
-                "AZURE_STORAGE_ACCOUNT_KEY": f"{KEY}==",
-                "AZURE_STORAGE_ENDPOINT": "https://me.blob.core.windows.net",
-            },
-        ),
-        (
-            "BlobEndpoint=https://me.blob.core.windows.net/;SharedAccessSignature=sv=1&sig=a%3D;",
-            {
-                "AZURE_STORAGE_ACCOUNT_NAME": "me",
-                "AZURE_STORAGE_ENDPOINT": "https://me.blob.core.windows.net/",
-                "AZURE_STORAGE_SAS_TOKEN": "sv=1&sig=a%3D",
-            },
-        ),
-        ("UseDevelopmentStorage=true", {"AZURE_STORAGE_USE_EMULATOR": "true"}),
-    ],
-)
-def test_a_connection_string_of_azure(text: str, want: dict[str, str]) -> None:
-    settings = {"AZURE_STORAGE_CONNECTION_STRING": text}
-    assert with_connection_string(settings) == settings | want
-    own = settings | {"AZURE_STORAGE_ACCOUNT_NAME": "other"}
-    assert with_connection_string(own)["AZURE_STORAGE_ACCOUNT_NAME"] == "other"
-
-
 def test_azure_without_an_account_or_with_a_key_that_is_none(cache: Path) -> None:
-    assert "set AZURE_STORAGE_ACCOUNT_NAME, or" in refused("az://bucket/ds", cache)
+    assert "set AZURE_STORAGE_ACCOUNT_NAME" in refused("az://bucket/ds", cache)
     options = {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ACCOUNT_KEY": "no base64!"}
     assert "is not base64" in refused("az://bucket/ds", cache, options)
 

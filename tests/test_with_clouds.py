@@ -189,21 +189,6 @@ def test_wrong_credentials_and_no_bucket(
             monkeypatch.setenv(name, cloud.settings[name])
 
 
-@pytest.mark.parametrize("cloud", ["az"], indirect=True)
-def test_azure_by_a_connection_string(
-    source: Path,
-    cloud: Cloud,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in cloud.settings:
-        monkeypatch.delenv(name)
-    key, where = (cloud.settings[f"AZURE_STORAGE_{word}"] for word in ("ACCOUNT_KEY", "ENDPOINT"))
-    text = f"AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={where};"
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
-    pack(source, f"{cloud.url}/ds")
-    assert shardkit.verify(f"{cloud.url}/ds", progress=False).ok
-
-
 def test_a_repository_of_a_hub(
     source: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,9 +67,7 @@ def _look(folder: Path) -> CachedDataset | None:
     for _ in range(TRIES):
         with suppress(FileNotFoundError):
             return _look_once(folder)
-        if not folder.exists():
-            return None
-    return _look_once(folder)
+    return None
 
 
 def _look_once(folder: Path) -> CachedDataset:

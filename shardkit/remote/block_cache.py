@@ -62,7 +62,7 @@ class BlockCache:
     """The cache in a folder. Who asks for blocks holds them until it asks again or ends.
 
     Attributes:
-        num_requests, num_bytes: of blocks, since it began.
+        num_bytes: of blocks that were fetched since it began.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +70,6 @@ class BlockCache:
         self.lookahead = Lookahead()
         self.evictor = Evictor(folder, self.lookahead.next_steps)
         self.writes = DiskWrites(self.evictor)
-        self.num_requests = 0
         self.num_bytes = 0
         self._datasets: dict[str, DatasetCache] = {}
         self._remotes: dict[str, RemoteFolder] = {}  # the last used is the last
@@ -154,8 +153,6 @@ class BlockCache:
         self.evictor.hold(reader, split, numbers)
         self.evictor.touch(split, numbers)
         try:
-            if before := self.lookahead.before(split, numbers):
-                await asyncio.wait(before)
             self._fetch_missing(split, dataset, numbers)
             coming = self._coming_of(split, numbers)
             for fetch in coming:
@@ -276,7 +273,6 @@ class BlockCache:
                 except StorageError as error:
                     limiter.fail_waiting(error)
                     raise
-                self.num_requests += 1
                 self.num_bytes += len(data)
                 await self.writes.put(split, first, count, data)
             self.evictor.touch(split, np.arange(first, first + count))

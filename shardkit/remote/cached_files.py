@@ -40,9 +40,9 @@ class BlockSource(Protocol):
     @property
     def folder(self) -> Path: ...
     def place(self, names: Sequence[str]) -> tuple[str, Integers]: ...
-    def need(self, split: str, blocks: Integers) -> None: ...
-    def expect(self, split: str, blocks: Integers) -> None: ...
-    def foresee(self, split: str, steps: Integers, blocks: Integers, turn: Turn) -> None: ...
+    def ask(self, do: str, numbers: Integers, *, split: str) -> object: ...
+    def tell(self, do: str, numbers: Integers, *, split: str) -> object: ...
+    def foresee(self, split: str, blocks: Integers, turn: Turn) -> None: ...
 
 
 class CachedFiles:
@@ -103,12 +103,9 @@ class CachedFiles:
     ) -> None:
         blocks = blocks_of(self._firsts[numbers], starts, sizes)
         if turn is not None:
-            self._remote.foresee(self._split, np.full(len(blocks), turn.step), blocks, turn)
-            return
-        if self._stamps is not None and self._stamps[blocks].all():
-            return
-        if len(blocks):
-            self._remote.expect(self._split, blocks)
+            self._remote.foresee(self._split, blocks, turn)
+        elif len(blocks) and (self._stamps is None or not self._stamps[blocks].all()):
+            self._remote.tell("soon", blocks, split=self._split)
 
     def is_cold(self) -> bool:
         """While something is missing."""
@@ -125,7 +122,7 @@ class CachedFiles:
             return blocks, np.empty(0, np.uint32)
         for tried in range(TRIES):
             if tried or self._stamps is None:
-                self._remote.need(self._split, blocks)
+                self._remote.ask("need", blocks, split=self._split)
             if tried == 1:
                 self._refuse_deleted()
             if self._stamps is None:

@@ -86,8 +86,13 @@ class CachedSplit:
                 for start, stop in _data_in(fd, size):
                     yield from range(first + start // BLOCK_BYTES, first + -(-stop // BLOCK_BYTES))
 
-    def is_right(self, block: int, data: memoryview | bytes) -> bool:
-        return xxhash.xxh3_64_intdigest(data) == int(self._sums[block])
+    def first_wrong(self, first: int, data: memoryview | bytes) -> int | None:
+        """Return where in the bytes of neighbouring blocks one with a wrong checksum begins."""
+        for at in range(0, len(data), BLOCK_BYTES):
+            block = data[at : at + BLOCK_BYTES]
+            if xxhash.xxh3_64_intdigest(block) != int(self._sums[first + at // BLOCK_BYTES]):
+                return at
+        return None
 
     def check_left(self, block: int) -> bool:
         """Return True if an earlier server left this block, and it is right: then it is there."""
@@ -97,7 +102,8 @@ class CachedSplit:
         file, start, size = self.blocks.place(block)
         fd = open_plain(self.blocks.names[file], os.O_RDONLY, self._at)
         try:
-            is_right = self.is_right(block, pread(fd, size, start))
+            data = pread(fd, size, start)
+            is_right = len(data) == size and self.first_wrong(block, data) is None
         finally:
             os.close(fd)
         if is_right:

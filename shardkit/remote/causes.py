@@ -38,7 +38,7 @@ ADVICE = {
     " AWS_SECRET_ACCESS_KEY",
     "HeaderMalformed|PermanentRedirect|t LOCATION": "it is in another region: set AWS_REGION",
     "RequestTimeTooSkewed": "the clock of this machine is wrong",
-    "Account must be": "set AZURE_STORAGE_ACCOUNT_NAME, or AZURE_STORAGE_CONNECTION_STRING",
+    "Account must be": "set AZURE_STORAGE_ACCOUNT_NAME",
     "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is not base64: check it",
     "Authentication(Failed|Info)": "check AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
     "service account|invalid_grant": "GOOGLE_APPLICATION_CREDENTIALS names no valid JSON key file",

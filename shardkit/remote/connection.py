@@ -63,12 +63,9 @@ class Connections(threading.local):
     """Of this thread, by cache. Made anew after a fork."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()
         self.to = _Sockets()
 
     def take(self, folder: str) -> socket.socket:
-        if self.process != os.getpid():
-            self.__init__()  # type: ignore[misc]
         if folder not in self.to:
             self.to[folder] = _connected(folder)
         return self.to[folder]

@@ -170,12 +170,12 @@ class DatasetCache:
             ChecksumError: one had a wrong one each time. StorageError: the dataset was replaced.
         """
         file, start, _ = split.blocks.place(first)
-        sizes = [split.blocks.place(number)[2] for number in range(first, first + count)]
+        num_bytes = int(split.blocks.bytes_of(np.arange(first, first + count)).sum())
         name, wrong = split.blocks.names[file], None
         try:
             for _ in range(TRIES):
-                data = await self.remote.read(name, start, sum(sizes))
-                wrong = _first_wrong(split, first, sizes, data)
+                data = await self.remote.read(name, start, num_bytes)
+                wrong = split.first_wrong(first, data)
                 if wrong is None:
                     return data
         except (ShardMissingError, StorageError):
@@ -195,15 +195,6 @@ class DatasetCache:
         self._evictor.orphans.clear(self.folder)
         write_whole(INDEX_NAME, self._at, index)
         self._index_files.clear()
-
-
-def _first_wrong(split: CachedSplit, first: int, sizes: list[int], data: memoryview) -> int | None:
-    at = 0
-    for number, size in enumerate(sizes, first):
-        if not split.is_right(number, data[at : at + size]):
-            return at
-        at += size
-    return None
 
 
 def name_of(index: bytes, url: Url) -> str:

@@ -7,7 +7,6 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from math import inf
 
 import numpy as np
 
@@ -20,11 +19,8 @@ from shardkit.remote.eviction import COPY_S, Evictor
 WRITES = 4
 """At once, of one request's blocks each."""
 
-STUCK_S = 5.0
-"""If no write has ended for so long, the disk may be stuck."""
-
 SLOW_S = 60.0
-"""As long as the disk works, blocks wait so long for space. A write that takes longer is stuck."""
+"""A write that takes longer is stuck. As long as the disk works, blocks wait so long for space."""
 
 
 class DiskWrites:
@@ -38,48 +34,37 @@ class DiskWrites:
         self._evictor = evictor
         self._threads = ThreadPoolExecutor(WRITES, "shardkit-write")
         self._slots = asyncio.Semaphore(WRITES)
-        self._began: list[float] = []  # of those that are running
+        self._num_running = 0
         self._ended = 0.0  # when the last did
         self._changed = asyncio.Event()
-
-    def are_idle(self) -> bool:
-        """Return True if there are none."""
-        return not self._began
-
-    def are_stuck(self) -> bool:
-        """Return True if there are some, and they do not end."""
-        now, oldest = time.monotonic(), min(self._began, default=inf)
-        return now - oldest > SLOW_S or now - max(oldest, self._ended) > STUCK_S
 
     async def put(self, split: CachedSplit, first: int, count: int, data: memoryview) -> None:
         """Write neighbouring blocks of one file, which have their checksums.
 
         Raises:
             StorageError: readers hold too much, for longer than they copy it. OSError: the disk
-                says no.
+                says no, or is stuck.
         """
         numbers, is_there = np.arange(first, first + count), False
         while not is_there:  # all may be forgotten while it is written
             await self._reserve(split, numbers)
+            self._num_running += 1
             try:
                 async with self._slots:
-                    await self._write(split, first, data)
+                    fd, start = split.open(first)
+                    loop = asyncio.get_running_loop()
+                    writing = loop.run_in_executor(self._threads, _write, fd, start, data)
+                    if not (await asyncio.wait([writing], timeout=SLOW_S))[0]:
+                        raise OSError(f"a write has taken over {SLOW_S:.0f} s; its disk is stuck")
+                    writing.result()
                 is_there = self._evictor.has_all(split, numbers)
                 if is_there:
                     split.stamp(first, count)
             finally:
+                self._num_running -= 1
+                self._ended = time.monotonic()
                 self._evictor.written(split, numbers, is_there=is_there)
                 self._changed.set()
-
-    async def _write(self, split: CachedSplit, first: int, data: memoryview) -> None:
-        began = time.monotonic()
-        self._began.append(began)
-        try:
-            fd, start = split.open(first)
-            await asyncio.get_running_loop().run_in_executor(self._threads, _write, fd, start, data)
-        finally:
-            self._began.remove(began)
-            self._ended = time.monotonic()
 
     async def _reserve(self, split: CachedSplit, numbers: Integers) -> None:
         """Wait for space. Readers do not say when they have copied what they hold, so it is looked
@@ -95,7 +80,7 @@ class DiskWrites:
                 return self._evictor.reserve(split, numbers)
             except StorageError:
                 now = time.monotonic()
-                is_idle = not self._began and now - max(since, self._ended) > 2 * COPY_S
+                is_idle = not self._num_running and now - max(since, self._ended) > 2 * COPY_S
                 if is_idle or now - since > SLOW_S:
                     raise
             self._changed.clear()

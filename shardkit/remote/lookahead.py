@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -47,90 +46,69 @@ class NextUses:
     def __init__(self, num_blocks: int) -> None:
         self.step = 0
         self.is_resting = False
-        self._steps = _Queue()
-        self._blocks = _Queue()
-        self._following = _Queue()  # number of the next use of the same block
+        self._begin = 0  # number of the first use that is left
+        # Rows: step, block, number of the next use of the same block. The columns in use lie in
+        # [first, end).
+        self._data = np.empty((3, 64), np.int64)
+        self._first = self._end = 0
         self._next = np.full(num_blocks, NEVER)  # of each block: number of its next use
         self._last = np.full(num_blocks, -1, np.int64)
 
     @property
     def is_empty(self) -> bool:
-        return not len(self._steps.values())
+        return self._first == self._end
 
     def tell(self, steps: Integers, blocks: Integers) -> None:
-        """Go on with these uses: (K,) int64 each, steps ascending, none before those told."""
-        numbers = self._blocks.end + np.arange(len(blocks), dtype=np.int64)
-        self._steps.put(steps)
-        self._blocks.put(blocks)
-        self._following.put(np.full(len(blocks), NEVER))
+        """Add uses: (K,) int64 each, steps ascending, none before those told."""
+        held, count = self._end - self._first, len(blocks)
+        if self._end + count > self._data.shape[1]:
+            data = np.empty((3, max(2 * (held + count), 64)), np.int64)
+            data[:, :held] = self._data[:, self._first : self._end]
+            self._data, self._first, self._end = data, 0, held
+        numbers = self._begin + held + np.arange(count, dtype=np.int64)
+        new = self._data[:, self._end : self._end + count]
+        new[0], new[1], new[2] = steps, blocks, NEVER
+        self._end += count
         by_block = np.argsort(blocks, kind="stable")
         ordered, uses = blocks[by_block], numbers[by_block]
-        is_first = np.ones(len(blocks), bool)
+        is_first = np.ones(count, bool)
         is_first[1:] = ordered[1:] != ordered[:-1]
         is_later = ~is_first
-        self._following.set(uses[:-1][is_later[1:]], uses[1:][is_later[1:]])
+        self._follow(uses[:-1][is_later[1:]], uses[1:][is_later[1:]])
         firsts, before = uses[is_first], self._last[ordered[is_first]]
-        is_known = before >= self._blocks.begin
-        self._following.set(before[is_known], firsts[is_known])
-        new = ordered[is_first][~is_known]
-        self._next[new] = firsts[~is_known]
+        is_known = before >= self._begin
+        self._follow(before[is_known], firsts[is_known])
+        self._next[ordered[is_first][~is_known]] = firsts[~is_known]
         self._last[ordered] = uses  # of equal ones the last stays
 
+    def _follow(self, uses: Integers, following: Integers) -> None:
+        self._data[2, uses - self._begin + self._first] = following
+
     def move(self, step: int) -> None:
-        """The loop has reached this step: what was needed before is needed no more."""
+        """Note that the loop has reached this step: uses before it are over."""
         self.step = max(self.step, step)
-        count = int(self._steps.values().searchsorted(self.step))
-        if count:
-            self._next[self._blocks.values()[:count]] = self._following.values()[:count]
-            for queue in (self._steps, self._blocks, self._following):
-                queue.take(count)
+        left = self._data[:, self._first : self._end]
+        count = int(left[0].searchsorted(self.step))
+        self._next[left[1, :count]] = left[2, :count]
+        self._first += count
+        self._begin += count
 
     def distances(self, blocks: Integers) -> Integers:
-        """In how many steps each is needed next; :data:`NEVER` where that is not known."""
+        """Return in how many steps each is needed next; :data:`NEVER` if that is not known."""
         uses = self._next[blocks]
         is_known = uses != NEVER
         found = np.full(len(blocks), NEVER)
-        found[is_known] = self._steps.get(uses[is_known]) - self.step
+        columns = uses[is_known] - self._begin + self._first
+        found[is_known] = self._data[0, columns] - self.step
         return found
 
     def uses(self, first: int, count: int) -> tuple[int, Integers, Integers]:
-        """(number of the first, steps, blocks) of so many uses from number ``first`` on, or from
-        the first that is left."""
-        begin = max(first, self._blocks.begin)
-        part = slice(begin - self._blocks.begin, begin - self._blocks.begin + count)
-        return begin, self._steps.values()[part], self._blocks.values()[part]
-
-
-class _Queue:
-    """(N,) int64 numbers, put at the end and taken from the front; each keeps its number."""
-
-    def __init__(self) -> None:
-        self._data: np.ndarray[Any, np.dtype[np.int64]] = np.empty(64, np.int64)
-        self._first = 0  # where in the data the queue begins
-        self.begin = 0
-        self.end = 0
-
-    def values(self) -> Integers:
-        return self._data[self._first : self._first + self.end - self.begin]
-
-    def get(self, numbers: Integers) -> Integers:
-        return self._data[numbers - self.begin + self._first]
-
-    def set(self, numbers: Integers, values: Integers) -> None:
-        self._data[numbers - self.begin + self._first] = values
-
-    def put(self, values: Integers) -> None:
-        held = self.end - self.begin
-        if self._first + held + len(values) > len(self._data):
-            data = np.empty(max(2 * (held + len(values)), 64), np.int64)
-            data[:held] = self.values()
-            self._data, self._first = data, 0
-        self._data[self._first + held : self._first + held + len(values)] = values
-        self.end += len(values)
-
-    def take(self, count: int) -> None:
-        self._first += count
-        self.begin += count
+        """Return (number of the first, steps, blocks) of so many uses from number ``first`` on, or
+        from the first that is left."""
+        begin = max(first, self._begin)
+        at = self._first + begin - self._begin
+        stop = min(at + count, self._end)
+        return begin, self._data[0, at:stop], self._data[1, at:stop]
 
 
 @dataclass(eq=False)
@@ -232,16 +210,6 @@ class Lookahead:
         """The loop that has asked for the least ahead of itself."""
         running = [loop for loop in self.loops.values() if loop.has_more]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
-
-    def before(self, split: CachedSplit, numbers: Integers) -> list[asyncio.Future[None]]:
-        """Return what must come before these blocks are asked for: the first batch of a loop,
-        which other workers, that make its next batches, would slow down."""
-        found: list[asyncio.Future[None]] = []
-        for loop in self.loops.values():
-            is_first = loop.split is split and loop.distance == 0 and loop.is_waiting
-            if is_first and loop.plan.distances(numbers).any():
-                found += loop.coming
-        return found
 
     def move(self, name: str, step: int, is_resting: bool) -> None:
         """A loop has reached this step in all that it reads."""

@@ -28,16 +28,6 @@ STANDS_FOR = {
 }
 """Of ``storage_options``: the variables that each has the meaning of."""
 
-CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
-_OF_AZURE = {
-    "AccountName": "AZURE_STORAGE_ACCOUNT_NAME",
-    "AccountKey": "AZURE_STORAGE_ACCOUNT_KEY",
-    "BlobEndpoint": "AZURE_STORAGE_ENDPOINT",
-    "SharedAccessSignature": "AZURE_STORAGE_SAS_TOKEN",
-    "UseDevelopmentStorage": "AZURE_STORAGE_USE_EMULATOR",
-}
-"""Words of a connection string of Azure -> variables that obstore reads."""
-
 ENDPOINTS = (
     *STANDS_FOR["endpoint"],
     "AWS_ENDPOINT_URL_S3",
@@ -101,19 +91,6 @@ def default_cache() -> Path:
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Those of an environment, which may hold secrets: they are passed on, and kept nowhere."""
     return {key: value for key, value in environment.items() if value and key.startswith(SETTINGS)}
-
-
-def with_connection_string(settings: dict[str, str]) -> dict[str, str]:
-    """Return settings with the variables that a connection string of Azure stands for, unless they
-    are set already."""
-    parts = (part.partition("=") for part in settings.get(CONNECTION_STRING, "").split(";"))
-    told = {name.strip(): value.strip() for name, _, value in parts}
-    if "AccountName" not in told and "BlobEndpoint" in told:  # as strings with a signature are
-        told["AccountName"] = told["BlobEndpoint"].partition("://")[2].partition(".")[0]
-    if "EndpointSuffix" in told and "BlobEndpoint" not in told:
-        scheme, account = told.get("DefaultEndpointsProtocol", "https"), told.get("AccountName")
-        told["BlobEndpoint"] = f"{scheme}://{account}.blob.{told['EndpointSuffix']}"
-    return {name: told[word] for word, name in _OF_AZURE.items() if word in told} | settings
 
 
 def check_endpoint(name: str, text: str) -> None:

@@ -47,12 +47,12 @@ class OrphanedSplits:
     """The splits in one cache that were not opened since the server began."""
 
     def __init__(self, cache: Path) -> None:
-        found = {
+        datasets = sorted(datasets_in(cache), key=lambda folder: folder.stat().st_mtime_ns)
+        self._bytes = {
             (folder, name): num_bytes
-            for folder in datasets_in(cache)
+            for folder in datasets
             for name, num_bytes in kept_bytes(folder).items()
         }
-        self._bytes = {key: found[key] for key in sorted(found, key=_used_ns)}
 
     @property
     def num_bytes(self) -> int:
@@ -64,7 +64,7 @@ class OrphanedSplits:
         self._bytes.pop((folder, name), None)
 
     def drop_oldest(self) -> None:
-        """Remove the files of the split that was not used for longest."""
+        """Remove the files of a split of the dataset that was changed longest ago."""
         self._drop(*next(iter(self._bytes)))
 
     def clear(self, folder: Path) -> None:
@@ -89,10 +89,3 @@ class OrphanedSplits:
                         os.unlink(file, dir_fd=at)
         finally:
             os.close(at)
-
-
-def _used_ns(key: tuple[Path, str]) -> int:
-    try:
-        return (key[0] / f"{key[1]}.{STAMPS}").stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

@@ -23,9 +23,9 @@ from shardkit.remote.connection import ask, tell
 from shardkit.remote.options import (
     RemoteOptions,
     settings_of,
-    with_connection_string,
 )
 from shardkit.remote.private_folder import make_own
+from shardkit.remote.protocol import NO_NUMBERS
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.system.file_systems import is_remote
@@ -82,64 +82,62 @@ class Remote:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    def ask(self, **said: Any) -> None:
-        """Errors as of :func:`shardkit.remote.connection.ask`."""
-        ask(self.cache, self._said(said))
+    def ask(self, do: str, numbers: Integers = NO_NUMBERS, **said: Any) -> dict[str, Any]:
+        """Ask the cache server something of the dataset. Errors as of
+        :func:`shardkit.remote.connection.ask`."""
+        return ask(self.cache, self._message(do, said), numbers)
+
+    def tell(self, do: str, numbers: Integers, **said: Any) -> object:
+        """Tell the cache server something of the dataset; returns at once, and by which
+        connection."""
+        return tell(self.cache, self._message(do, said), numbers)
+
+    def _message(self, do: str, said: dict[str, Any]) -> dict[str, Any]:
+        place = place_of(self.url, self.most_bytes, self.retry_s, self.settings)
+        return {"do": do, **said, "name": self.name, "place": place}
 
     def forget(self) -> None:
         """Have all fetched anew that is read from now on, by anybody."""
-        self.ask(do="forget")
+        self.ask("forget")
 
     def fetched_bytes(self) -> int:
-        """That the cache server has fetched of blocks, of all datasets, for anybody."""
-        return int(ask(self.cache, {"do": "stats"})["bytes"])
+        """Return how many bytes of blocks were fetched, of all datasets, for anybody."""
+        return int(self.ask("stats")["bytes"])
 
-    def bring(self, name: str) -> None:
-        """Have a file in the folder that shardkit.json does not tell of, if it can be read."""
-        self.ask(do="unlisted", file=name)
+    def fetch_unlisted(self, name: str) -> None:
+        """Have a file in the folder that shardkit.json does not list, if it can be read."""
+        self.ask("unlisted", file=name)
 
     def capacity(self) -> int:
         """Return how many bytes of blocks the cache may hold, of all datasets together."""
-        return int(ask(self.cache, self._said({"do": "capacity"}))["bytes"])
+        return int(self.ask("capacity")["bytes"])
 
-    def need(self, split: str, blocks: Integers) -> None:
-        """Have the cache server fetch what is not there; errors as of :meth:`ask`."""
-        ask(self.cache, self._said({"do": "need", "split": split}), blocks)
-
-    def foresee(self, split: str, steps: Integers, blocks: Integers, turn: Turn) -> None:
+    def foresee(self, split: str, blocks: Integers, turn: Turn) -> None:
         """Tell the cache server what a loop will need at which step; returns at once."""
-        said = self._said({"do": "follow", "split": split, "loop": turn.loop})
-        self._told(turn.loop, tell(self.cache, said, np.concatenate([steps, blocks])))
+        numbers = np.concatenate([np.full(len(blocks), turn.step), blocks])
+        self._is_known(turn, self.tell("follow", numbers, split=split, loop=turn.loop))
 
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
         """As :meth:`shardkit.storage.base.Foresees.reached`."""
-        said = {"do": "at", "loop": turn.loop, "step": turn.step, "is_resting": is_resting}
-        return self._told(turn.loop, tell(self.cache, said))
+        said = {"loop": turn.loop, "step": turn.step, "is_resting": is_resting}
+        return self._is_known(turn, self.tell("at", NO_NUMBERS, **said))
 
-    def _told(self, loop: str, by: Any) -> bool:
-        """Whether all that a loop told went by this one connection."""
-        if self._loops.setdefault(loop, by) is not by:
-            self._loops[loop] = None
-        return by is not None and self._loops[loop] is by
+    def _is_known(self, turn: Turn, by: object) -> bool:
+        """Return True if all that a loop told went by this one connection."""
+        if self._loops.setdefault(turn.loop, by) is not by:
+            self._loops[turn.loop] = None
+        return by is not None and self._loops[turn.loop] is by
 
     @cached_property
-    def _loops(self) -> dict[str, Any]:
+    def _loops(self) -> dict[str, object]:
         return {}
-
-    def expect(self, split: str, blocks: Integers) -> None:
-        """Tell the cache server what will be needed; returns at once."""
-        tell(self.cache, self._said({"do": "soon", "split": split}), blocks)
-
-    def _said(self, said: dict[str, Any]) -> dict[str, Any]:
-        place = place_of(self.url, self.most_bytes, self.retry_s, self.settings)
-        return {**said, "name": self.name, "place": place}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
         """From the cache, where nobody writes to it again. It may go before it is mapped or read:
         `verify` and `cache --clear` remove it, and then it is fetched again."""
         path = self.folder / name
         for _ in range(TRIES if name != INDEX_NAME else 0):
-            self.ask(do="index file", file=name)
+            self.ask("index file", file=name)
             with suppress(ShardMissingError):
                 return map_file(path, num_bytes, copied=copied)
         return map_file(path, num_bytes, copied=copied)
@@ -200,5 +198,5 @@ def place_of(
 ) -> dict[str, Any]:
     """Return what a message says of a URL: with the environment of this moment, but for these
     settings."""
-    settings = with_connection_string(settings_of({**os.environ, **settings}))
+    settings = settings_of({**os.environ, **settings})
     return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}

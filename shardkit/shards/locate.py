@@ -142,7 +142,7 @@ def locate_place(place: Path | Url, *, anew: bool = False, version: int | None =
     provenance = remote.info.provenance
     if provenance.tokenizer_file is not None:
         remote.contents(provenance.tokenizer_file, provenance.tokenizer_bytes)
-    remote.bring(REJECTED_NAME)
+    remote.fetch_unlisted(REJECTED_NAME)
     return Located(remote, remote.folder, remote.info, url=place)
 
 
