@@ -95,8 +95,7 @@ class S3Faults:
     Attributes:
         kind: ``500``, ``503``, ``reset`` (before the store hears of it), ``lost answer`` (the store
             has done it, and the connection is reset), or none. rate: which part of the requests
-            fails. methods: which may. delay: seconds before each request. page: keys of a listing
-            that come together.
+            fails. methods: which may. delay: seconds before each request.
         hook: called with (method, path and query) before each; it may wait, or kill somebody.
     """
 
@@ -104,7 +103,6 @@ class S3Faults:
     rate: float = 0.0
     methods: tuple[str, ...] = ("GET", "HEAD", "PUT", "POST", "DELETE")
     delay: float = 0.0
-    page: int = 1000
     hook: Callable[[str, str], None] | None = None
     draws: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -237,9 +235,7 @@ class _Passing(BaseHTTPRequestHandler):
         super().finish()
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        is_list = "list-type=2" in self.path
-        path = f"{self.path}&max-keys={self.server.faults.page}" if is_list else self.path
-        self.behind.request(self.command, path, body, dict(self.headers))
+        self.behind.request(self.command, self.path, body, dict(self.headers))
         got = self.behind.getresponse()
         return got.status, dict(got.headers), got.read()
 

@@ -11,7 +11,6 @@ import pytest
 from conftest import Run, make_images, thorough, tree
 from keepers import cache  # noqa: F401
 from range_server import RangeServer, serving
-from remote_sets import make_set
 from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
@@ -67,12 +66,6 @@ def test_verify_fetches_anew_what_the_cache_has(server: RangeServer) -> None:
     flip(shard_of(server))
     found = shardkit.verify(url, progress=False)
     assert any(shard_of(server).name in problem.where for problem in found.problems)
-
-
-def test_verify_sees_a_damaged_index(server: RangeServer) -> None:
-    flip(server.root / "ds" / "train.rows")
-    found = shardkit.verify(f"{server.url}/ds", progress=False)
-    assert [problem.where for problem in found.problems] == ["train.rows"]
 
 
 def test_unpacked_files_are_the_originals(server: RangeServer, tmp_path: Path) -> None:
@@ -158,14 +151,6 @@ def test_converting_chooses_a_name_and_goes_on(server: RangeServer, run: Run) ->
     assert list(Path("ds-parquet").rglob("*.parquet"))
 
 
-def test_what_is_damaged_there_is_not_converted(server: RangeServer, tmp_path: Path) -> None:
-    flip(shard_of(server))
-    with pytest.raises(ChecksumError):
-        shardkit.convert(f"{server.url}/ds", tmp_path / "ours", to="lmdb", workers=0)
-    with pytest.raises(shardkit.errors.ShardkitError):
-        shardkit.open(tmp_path / "ours")
-
-
 def test_another_dataset_in_its_place_is_not_converted(server: RangeServer, tmp_path: Path) -> None:
     """Workers open it anew: half of one and half of another would be worse than none."""
     shardkit.open(f"{server.url}/ds")
@@ -200,26 +185,3 @@ def test_bench_from_the_cache_and_from_where_it_lies(server: RangeServer, run: R
     assert (row["path"], row["cache"]) == (url, "cold")
     assert row["device_bytes"] > row["dataset_bytes"] / 2
     assert len(server.requests) >= before + 3
-
-
-def test_with_a_cache_smaller_than_a_shard(
-    cache: Path,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They read what they read at once, and could not make it less."""
-    folder = make_set(tmp_path, "arrays", "webdataset")
-    options: dict[str, Any] = {"to": "hdf5", "workers": 0, "progress": False}
-    monkeypatch.setenv("SHARDKIT_CACHE_DIR", str(cache))
-    monkeypatch.setenv("SHARDKIT_CACHE_BYTES", "300kB")
-    with serving(folder.parent) as server:
-        url = f"{server.url}/{folder.name}"
-        found = shardkit.verify(url, tmp_path / "source", progress=False)
-        assert (found.ok, found.num_compared) == (True, 60)
-        shardkit.stage(url, tmp_path / "copy", progress=False)
-        shardkit.unpack(url, tmp_path / "back", progress=False)
-        shardkit.convert(url, tmp_path / "ours", **options)
-    shardkit.convert(folder, tmp_path / "theirs", **options)
-    assert tree(tmp_path / "copy") == tree(folder)
-    assert tree(tmp_path / "back") == tree(tmp_path / "source")
-    assert tree(tmp_path / "ours") == tree(tmp_path / "theirs")

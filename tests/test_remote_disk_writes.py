@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import StorageError
-from shardkit.remote import cached_split, disk_writes, eviction
+from shardkit.remote import cached_split, disk_writes
 from shardkit.remote.block_cache import BlockCache
 from shardkit.remote.blocks import NEVER, BlockMap
 from shardkit.remote.cached_split import CachedSplit
@@ -148,25 +148,6 @@ def test_what_is_being_written_does_not_go(tmp_path: Path, held: Held) -> None:
     run(test)
 
 
-def test_what_an_earlier_keeper_left_wrong_is_written_whole(tmp_path: Path, held: Held) -> None:
-    """It takes room already; while it is written anew it must not be dropped, as that would make a
-    hole into it."""
-    (tmp_path / "a").write_bytes(bytes([1]) * (7 * BLOCK_BYTES - 1000))
-    disk = Disk(tmp_path, 7)
-    disk.evictor.add(disk.split, np.array(sorted(disk.split.unchecked), np.int64))
-    assert not disk.split.check_left(2) and disk.there() == []
-
-    async def test() -> None:
-        putting = asyncio.ensure_future(disk.put(2))
-        await until(lambda: held.begun == 1)
-        disk.evictor.make_space(6 * BLOCK_BYTES)
-        held.may_end.set()
-        await putting
-        assert disk.there() == [2] and held.begun == 1
-
-    run(test)
-
-
 def test_all_is_forgotten_while_it_is_written(disk: Disk, held: Held) -> None:
     """What was forgotten has lost bytes: it is written again."""
 
@@ -259,26 +240,6 @@ def test_a_file_that_cannot_be_made(disk: Disk) -> None:
     run(test)
 
 
-def test_what_is_free_is_asked_of_the_disk_now_and_then(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What comes takes what was free: the size of a cache stays the same meanwhile."""
-    asked: list[int] = []
-
-    def disk_usage(folder: Path) -> SimpleNamespace:
-        asked.append(0)
-        return SimpleNamespace(free=eviction.RESERVE_BYTES + 5000)
-
-    monkeypatch.setattr(eviction.shutil, "disk_usage", disk_usage)
-    monkeypatch.setattr(eviction, "LOOK_S", 0.05)
-    disk.evictor.most_bytes = None
-    assert disk.evictor.capacity() == 5000
-    disk.evictor.add(disk.split, np.arange(1))
-    assert disk.evictor.capacity() == 5000 and len(asked) == 1
-    time.sleep(0.06)
-    assert disk.evictor.capacity() == 5000 + BLOCK_BYTES and len(asked) == 2
-
-
 def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the disk has nothing more to do, and they should have copied it."""
     monkeypatch.setattr(disk_writes, "COPY_S", 0.2)
@@ -292,25 +253,6 @@ def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.Monk
             await disk.put(5)
         assert 0.4 < time.monotonic() - began < 2
         assert disk.there() == [0, 1, 2]
-
-    run(test)
-
-
-def test_a_cache_is_not_too_small_because_the_disk_is_slow(
-    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
-    disk = Disk(tmp_path, 3)
-
-    async def test() -> None:
-        slow = asyncio.ensure_future(disk.put(0, 3))
-        await until(lambda: held.begun == 1)
-        other = asyncio.ensure_future(disk.put(5))
-        await asyncio.sleep(1)
-        assert not other.done()
-        held.may_end.set()
-        await asyncio.gather(slow, other)
-        assert 5 in disk.there() and disk.used() <= 3 * BLOCK_BYTES
 
     run(test)
 

@@ -282,42 +282,34 @@ def test_a_stopped_keeper_is_an_error(case: Case, monkeypatch: pytest.MonkeyPatc
     assert case.is_right(remote)
 
 
-def test_a_disk_with_less_than_is_left_to_others(case: Case) -> None:
+@pytest.fixture
+def small_disk(case: Case, request: pytest.FixtureRequest) -> Iterator[Case]:
+    """A case whose cache is a disk of some megabytes."""
     case.cache.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=40m,mode=700", "none", case.cache],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if mounted.returncode:
+    options = f"size={request.param}m,mode=700"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "none", case.cache]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root mounts")
-    try:
-        remote = case.open()
-        said = r"holds 0 bytes \(its disk has \d+ free, of which 1073741824 are left to others\)"
-        with pytest.raises(StorageError, match=said):
-            remote.read([0])
-        assert case.is_right(case.open(cache_bytes=20 << 20))
-        del remote
-    finally:
-        kill_keepers(case.cache)
-        subprocess.run(["umount", "-l", case.cache], check=True)
+    yield case
+    kill_keepers(case.cache)
+    subprocess.run(["umount", "-l", case.cache], check=True)
 
 
-def test_a_full_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clear error, and when there is room again all is well."""
-    case.cache.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", case.cache],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if mounted.returncode:
-        pytest.skip("only root mounts")
-    try:
-        remote = case.open(cache_bytes=100 << 20)
-        with pytest.raises(StorageError, match="the disk is full; make cache_bytes smaller"):
-            case.is_right(remote)
-        subprocess.run(["mount", "-o", "remount,size=40m,mode=700", case.cache], check=True)
-        assert case.is_right(remote)
-        del remote
-    finally:
-        kill_keepers(case.cache)
-        subprocess.run(["umount", "-l", case.cache], check=True)
+@pytest.mark.parametrize("small_disk", [40], indirect=True)
+def test_a_disk_with_less_than_is_left_to_others(small_disk: Case) -> None:
+    remote = small_disk.open()
+    said = r"holds 0 bytes \(its disk has \d+ free, of which 1073741824 are left to others\)"
+    with pytest.raises(StorageError, match=said):
+        remote.read([0])
+    assert small_disk.is_right(small_disk.open(cache_bytes=20 << 20))
+
+
+@pytest.mark.parametrize("small_disk", [3], indirect=True)
+def test_a_full_disk(small_disk: Case) -> None:
+    """A clear error, and when there is space again all is well."""
+    remote = small_disk.open(cache_bytes=100 << 20)
+    with pytest.raises(StorageError, match="the disk is full; make cache_bytes smaller"):
+        small_disk.is_right(remote)
+    remount = ["mount", "-o", "remount,size=40m,mode=700", small_disk.cache]
+    subprocess.run(remount, check=True)
+    assert small_disk.is_right(remote)

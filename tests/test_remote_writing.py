@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import time
 from itertools import count
 from pathlib import Path
@@ -376,29 +374,6 @@ def test_what_was_sent_and_is_gone_is_made_again(
     result = pack(source, url)
     assert result.resumed_shards == result.num_shards - 2  # type: ignore[attr-defined]
     pack(source, tmp_path / "local")
-    assert objects(s3) == tree(tmp_path / "local")
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_full_disk_below_the_staging_folder(s3: S3, tmp_path: Path) -> None:  # noqa: F811
-    source = make_images(tmp_path / "source", per_class=200)
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(small)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this system does not let root mount a tmpfs")
-    url, options = f"{s3.url}/ds", {"shard_size": "40kB", "staging": small}
-    try:
-        s3.faults.delay = 0.05
-        with pytest.raises(StorageError, match="the disk is full"):
-            pack(source, url, **options)
-        s3.faults.delay = 0.0
-        assert "shardkit.json" not in objects(s3)
-        subprocess.run(["mount", "-o", "remount,size=64m,mode=700", str(small)], check=True)
-        pack(source, url, **options)
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
-    pack(source, tmp_path / "local", shard_size="40kB")
     assert objects(s3) == tree(tmp_path / "local")
 
 

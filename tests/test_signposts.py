@@ -14,7 +14,7 @@ from conftest import CONTAINERS, make_arrays, make_images, make_pairs, tree, wri
 import shardkit
 from shardkit.errors import DestinationError
 from shardkit.formats import FORMATS
-from shardkit.formats.huggingface_card import card_of, feature_of, quoted
+from shardkit.formats.huggingface_card import card_of, quoted
 from shardkit.index.manifest import dump_info, parse_info, read_info
 
 OPTIONS = {"workers": 0, "progress": False}
@@ -123,17 +123,6 @@ def test_any_name_of_a_class_is_read_back() -> None:
     assert [yaml.safe_load(quoted(name)) for name in names] == names
 
 
-def test_features() -> None:
-    assert [feature_of(name) for name in ("JPEG", "png", "mask.png", "txt", "cls", "json")] == [
-        None,
-        "image",
-        "image",
-        "string",
-        "int64",
-        None,
-    ]
-
-
 # --- parts of the dataset -----------------------------------------------------------------
 
 
@@ -193,13 +182,6 @@ def test_a_damaged_dataset_is_replaced_all_the_same(packed: dict[str, Path]) -> 
         source = packed[to].parent / "source"
         shardkit.pack(source, packed[to], to=to, shard_size="3kB", overwrite=True, **OPTIONS)
         assert tree(packed[to]) == expected
-
-
-def test_a_readme_is_its_owners(packed: dict[str, Path], tmp_path: Path) -> None:
-    write(packed["webdataset"] / "README.md", "---\nlicense: mit\n---\nmine")
-    shardkit.pack(tmp_path / "source", packed["webdataset"], to="tar", overwrite=True, **OPTIONS)
-    assert (packed["webdataset"] / "README.md").read_text().endswith("mine")
-    assert shardkit.verify(packed["webdataset"], progress=False).ok
 
 
 def test_a_later_release_may_have_others(packed: dict[str, Path]) -> None:

@@ -94,13 +94,6 @@ def test_splits_and_rejects_are_copied(tmp_path: Path) -> None:
     assert (tmp_path / "copy" / "rejected.jsonl").exists()
 
 
-def test_what_lies_beside_a_dataset_is_not_copied(dataset: Path, tmp_path: Path) -> None:
-    before = tree(dataset)
-    write(dataset / "notes.txt", "mine")
-    stage(dataset, tmp_path / "copy", progress=False)
-    assert tree(tmp_path / "copy") == before
-
-
 def test_tars_made_by_others_come_with_their_index(tars: Path, tmp_path: Path) -> None:
     stage(tars, tmp_path / "copy", progress=False)
     there, here = shardkit.open(tmp_path / "copy"), shardkit.open(tars)
@@ -110,12 +103,6 @@ def test_tars_made_by_others_come_with_their_index(tars: Path, tmp_path: Path) -
     assert not any(path.is_symlink() for path in (tmp_path / "copy").iterdir())
     tar = (tmp_path / "copy" / "train-00000.tar").read_bytes()
     assert tar == (tars / "some-000.tar").read_bytes()
-
-
-def test_an_empty_folder_may_be_there(dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "mount").mkdir()
-    stage(dataset, tmp_path / "mount", progress=False)
-    assert tree(tmp_path / "mount") == tree(dataset)
 
 
 # --- refusals -----------------------------------------------------------------------------
@@ -162,12 +149,6 @@ def test_a_copy_into_itself_is_refused(dataset: Path, inner: str) -> None:
     with pytest.raises(DestinationError, match="overlap"):
         stage(dataset, dataset / inner, overwrite=True, progress=False)
     assert tree(dataset) == before
-
-
-def test_there_must_be_a_dataset(tmp_path: Path) -> None:
-    with pytest.raises(DatasetMissingError):
-        stage(tmp_path / "nothing", tmp_path / "copy", progress=False)
-    assert not (tmp_path / "copy").exists()
 
 
 def test_overwrite_replaces_a_dataset(dataset: Path, tmp_path: Path) -> None:

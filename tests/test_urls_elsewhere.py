@@ -59,16 +59,6 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.M
     assert importlib.util.find_spec("shardkit.remote.store") is not None
 
 
-def test_a_cache_is_for_what_lies_behind_a_url(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cache_bytes needs cache_dir"):
-        shardkit.open(tmp_path, cache_bytes=1)
-
-
-def test_a_folder_called_as_a_scheme_is_a_folder() -> None:
-    with pytest.raises(UsageError, match=r"is not a shardkit dataset|there is no"):
-        shardkit.info("file")
-
-
 @pytest.mark.parametrize("command", ["stage", "convert", "pack"])
 @pytest.mark.parametrize("dest", ["ds", "link", "ds/in"])
 @pytest.mark.parametrize("which", ["both", "source", "dest"])
@@ -109,15 +99,6 @@ def test_a_url_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
         shardkit.open((tmp_path / "nothing").as_uri(), cache_dir=tmp_path / "cache")
     with pytest.raises(UsageError, match="three slashes: file:///path"):
         shardkit.open("file://tmp/x")
-
-
-def test_ctrl_c_while_a_dataset_is_opened(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("shardkit.operations.info.locate_remote", interrupt)
-    got = run("info", "s3://bucket/ds")
-    assert (got.code, got.err) == (130, "\nshardkit: error: interrupted\n")
 
 
 @pytest.mark.parametrize("option", ["--endpoint", "--anonymous", "--cache-dir", "--cache-bytes"])
