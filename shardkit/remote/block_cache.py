@@ -7,7 +7,8 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Fetch:
     first: int
     count: int
     is_ahead: bool
-    done: asyncio.Future[None]
+    task: asyncio.Task[None] = field(init=False)
 
 
 class BlockCache:
@@ -75,7 +76,6 @@ class BlockCache:
         self._remotes: dict[str, RemoteFolder] = {}  # the last used is the last
         self._limiters: defaultdict[str, RequestLimiter] = defaultdict(RequestLimiter)
         self._coming: dict[tuple[CachedSplit, int], Fetch] = {}
-        self._running: set[asyncio.Task[None]] = set()  # asyncio would let them be collected
         self._num_ahead = 0  # blocks that come before anybody asked for them
 
     # --- datasets -------------------------------------------------------------------------
@@ -157,10 +157,10 @@ class BlockCache:
             coming = self._coming_of(split, numbers)
             for fetch in coming:
                 fetch.is_ahead = False
-            waiting = [asyncio.shield(fetch.done) for fetch in coming]
-            for end in await asyncio.gather(*waiting, return_exceptions=True):
-                if isinstance(end, BaseException):
-                    raise end
+            if coming:
+                await asyncio.wait([fetch.task for fetch in coming])
+            for fetch in coming:
+                fetch.task.result()
             self.evictor.note_copying(reader)
         except BaseException:
             self.evictor.release(reader)
@@ -215,7 +215,7 @@ class BlockCache:
             if loop.reach == AHEAD_BLOCKS and self.evictor.holds_all(loop.split):
                 numbers = loop.with_neighbours(numbers)
             self._fetch_missing(loop.split, loop.dataset, numbers, is_ahead=True)
-            loop.coming = [fetch.done for fetch in self._coming_of(loop.split, numbers)]
+            loop.coming = [fetch.task for fetch in self._coming_of(loop.split, numbers)]
 
     def _complete(self) -> None:
         """Fetch what loops leave out of a split that fits as a whole."""
@@ -246,47 +246,37 @@ class BlockCache:
             steps = iter(self.lookahead.next_steps(split, blocks).tolist())
             soonest = [min(next(steps) for _ in range(count)) for _, count in requests]
             requests = [requests[i] for i in np.argsort(soonest, kind="stable")]
-        loop = asyncio.get_running_loop()
         for first, count in requests:
-            fetch = Fetch(dataset, split, first, count, is_ahead, loop.create_future())
-            self._coming |= dict.fromkeys(
-                ((split, number) for number in range(first, first + count)), fetch
-            )
-            task = asyncio.create_task(self._fetch(fetch, is_ahead=is_ahead))
-            task.add_done_callback(self._running.discard)
-            self._running.add(task)
+            fetch = Fetch(dataset, split, first, count, is_ahead)
+            blocks_of_it = ((split, number) for number in range(first, first + count))
+            self._coming |= dict.fromkeys(blocks_of_it, fetch)
+            fetch.task = asyncio.create_task(self._fetch(fetch))
+            fetch.task.add_done_callback(partial(self._finish, fetch, is_ahead))
 
     def _coming_of(self, split: CachedSplit, numbers: Integers) -> list[Fetch]:
         coming = (self._coming.get((split, number)) for number in numbers.tolist())
         return [*dict.fromkeys(fetch for fetch in coming if fetch is not None)]
 
-    async def _fetch(self, fetch: Fetch, *, is_ahead: bool) -> None:
-        """Fetch and write; whoever waits is told how it ended."""
+    async def _fetch(self, fetch: Fetch) -> None:
         split, first, count = fetch.split, fetch.first, fetch.count
-        num_bytes = sum(split.blocks.place(number)[2] for number in range(first, first + count))
+        num_bytes = int(split.blocks.bytes_of(np.arange(first, first + count)).sum())
         limiter = self._limiters[fetch.dataset.remote.url.host]
-        failed: Exception | None = None
-        try:
-            async with limiter.slot(fetch, num_bytes):
-                try:
-                    data = await fetch.dataset.read_checked(split, first, count)
-                except StorageError as error:
-                    limiter.fail_waiting(error)
-                    raise
-                self.num_bytes += len(data)
-                await self.writes.put(split, first, count, data)
-            self.evictor.touch(split, np.arange(first, first + count))
-        except Exception as error:  # noqa: BLE001  it is raised where it is waited for
-            failed = error.with_traceback(None)  # its frames have the bytes
-        for number in range(first, first + count):
-            del self._coming[split, number]
-        if failed is None:
-            fetch.done.set_result(None)
-        else:
-            fetch.done.set_exception(failed)
-            fetch.done.exception()  # nobody may be waiting any more
-        if is_ahead:
-            self._num_ahead -= count
+        async with limiter.slot(fetch, num_bytes):
+            try:
+                data = await fetch.dataset.read_checked(split, first, count)
+            except StorageError as error:
+                limiter.fail_waiting(error)
+                raise
+            self.num_bytes += len(data)
+            await self.writes.put(split, first, count, data)
+        self.evictor.touch(split, np.arange(first, first + count))
+
+    def _finish(self, fetch: Fetch, was_ahead: bool, task: asyncio.Task[None]) -> None:
+        for number in range(fetch.first, fetch.first + fetch.count):
+            del self._coming[fetch.split, number]
+        if was_ahead:
+            self._num_ahead -= fetch.count
+        task.exception()  # nobody may be waiting any more
         self._fetch_ahead()
 
 

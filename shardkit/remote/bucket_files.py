@@ -47,7 +47,12 @@ async def fetch_bucket(asked: dict[str, Any]) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_others(folder, wanted)
         missing = [each for name, each in wanted.items() if not _is_there(folder / name, each)]
-        _refuse_too_much(remote.url, folder, sum(each["size"] for each in missing))
+        num_bytes, free = sum(each["size"] for each in missing), shutil.disk_usage(folder).free
+        if num_bytes > free:
+            raise StorageError(
+                f"{remote.url} has {num_bytes:,} bytes to fetch, and {folder} has {free:,} free;"
+                " choose a destination on a larger disk"
+            )
         queue = iter(missing)
         try:
             async with asyncio.TaskGroup() as group:
@@ -111,15 +116,6 @@ def _remove_others(folder: Path, wanted: dict[str, dict[str, Any]]) -> None:
         for name in folders:
             if not os.listdir(Path(base, name)):
                 Path(base, name).rmdir()
-
-
-def _refuse_too_much(url: Url, folder: Path, num_bytes: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if num_bytes > free:
-        raise StorageError(
-            f"{url} has {num_bytes:,} bytes to fetch, and {folder} has room for {free:,}; choose a"
-            " destination on a larger disk"
-        )
 
 
 async def _fetch(

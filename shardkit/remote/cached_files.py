@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -182,30 +183,20 @@ class CachedFiles:
             ) from error
 
 
+@dataclass(slots=True)
 class CachedRanges:
     """:class:`shardkit.storage.base.Ranges` of the cache.
 
-    Args:
+    Attributes:
         numbers, starts, sizes: of the ranges that have bytes. asked: (B,) int64, sizes of all.
     """
 
-    __slots__ = ("_asked", "_files", "_numbers", "_ranges", "_sizes", "_starts")
-
-    def __init__(
-        self,
-        files: CachedFiles,
-        ranges: MappedRanges,
-        numbers: Integers,
-        starts: Integers,
-        sizes: Integers,
-        asked: Integers,
-    ) -> None:
-        self._files = files
-        self._ranges = ranges
-        self._numbers = numbers
-        self._starts = starts
-        self._sizes = sizes
-        self._asked = asked
+    _files: CachedFiles
+    _ranges: MappedRanges
+    _numbers: Integers
+    _starts: Integers
+    _sizes: Integers
+    _asked: Integers
 
     def slices(self) -> list[memoryview]:
         return self.copied().slices()

@@ -99,7 +99,7 @@ def ask(
             connection.sendall(message)
             answer: dict[str, Any] = protocol.BEAT
             while answer == protocol.BEAT:
-                answer, _ = protocol.receive(connection)
+                answer = protocol.receive(connection)
             break
         except TimeoutError:
             raise _silent(folder) from None

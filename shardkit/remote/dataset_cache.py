@@ -34,6 +34,7 @@ TRIES = 5
 """How often bytes with a wrong checksum are fetched, before that is an error."""
 
 REQUEST_BLOCKS = 16
+REQUEST_BYTES = REQUEST_BLOCKS * BLOCK_BYTES
 """Neighbouring blocks are asked for together, up to 4 MB."""
 
 TOGETHER_BYTES = 128 << 20
@@ -107,13 +108,11 @@ class DatasetCache:
         )
 
     async def _read_index_file(self, name: str, size: int) -> bytes:
-        step, found = REQUEST_BLOCKS * BLOCK_BYTES, list[memoryview]()
+        found = list[memoryview]()
         for first in range(0, size, TOGETHER_BYTES):
-            last = min(first + TOGETHER_BYTES, size)
-            starts = range(first, last, step)
-            found += await asyncio.gather(
-                *(self.remote.read(name, at, min(step, last - at)) for at in starts)
-            )
+            starts = range(first, min(first + TOGETHER_BYTES, size), REQUEST_BYTES)
+            reads = (self.remote.read(name, at, min(REQUEST_BYTES, size - at)) for at in starts)
+            found += await asyncio.gather(*reads)
         return b"".join(found)
 
     def _size_and_digest(self, name: str) -> tuple[int, int | None]:

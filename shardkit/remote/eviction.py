@@ -19,10 +19,6 @@ from shardkit.system.blocks import BLOCK_BYTES
 RESERVE_BYTES = 1 << 30
 """Space that a cache without a stated size leaves to others."""
 
-LOOK_S = 0.1
-"""The disk is asked so often for what is free. What comes meanwhile changes nothing: it takes what
-was free."""
-
 AT_ONCE = 64
 """Blocks go in lots of this part of the cache: finding those that are needed last takes 10 ms for
 each million of blocks."""
@@ -61,7 +57,6 @@ class Evictor:
         self._next_steps = next_steps
         self._splits: dict[CachedSplit, _Blocks] = {}
         self._used = 0
-        self._looked, self._all = -LOOK_S, 0
         self._clock = 0
         self._held: dict[int, tuple[CachedSplit, Integers]] = {}
         self._copying: dict[int, float] = {}  # since when those who hold have what they asked for
@@ -70,11 +65,8 @@ class Evictor:
         """Return how many bytes blocks may take together."""
         if self.most_bytes is not None:
             return self.most_bytes
-        now = time.monotonic()
-        if now - self._looked > LOOK_S:
-            taken, free = self._used + self.orphans.num_bytes, shutil.disk_usage(self._folder).free
-            self._looked, self._all = now, taken + max(free - RESERVE_BYTES, 0)
-        return self._all
+        free = shutil.disk_usage(self._folder).free
+        return self._used + self.orphans.num_bytes + max(free - RESERVE_BYTES, 0)
 
     def _shown(self) -> str:
         """Return what it holds, and why so little, for errors."""

@@ -130,7 +130,7 @@ class AnnouncedLoop:
     asked: int = 0
     distance: int = 0
     reach: int = 0
-    coming: list[asyncio.Future[None]] = field(default_factory=list)
+    coming: list[asyncio.Task[None]] = field(default_factory=list)
     _rest_from: int = 0  # so many blocks must be there before little can be missing
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ class AnnouncedLoop:
     def is_waiting(self) -> bool:
         """Return True while it asks for no more, because what it asked for has not come."""
         is_growing = self.reach < AHEAD_BLOCKS
-        return is_growing and not all(future.done() for future in self.coming)
+        return is_growing and not all(task.done() for task in self.coming)
 
     def with_neighbours(self, numbers: Integers) -> Integers:
         """And those beside them that will be needed, too: fewer and larger requests."""

@@ -29,7 +29,8 @@ def make_own(path: Path) -> Path:
     """Make a cache unless it is there, and return its path without links.
 
     Raises:
-        StorageError: another user may write to it, or made a link on the way there. OSError.
+        StorageError: another user may write to it, or made a link on the way there; or it cannot
+            be made.
     """
     path = path.absolute()
     for place in [*reversed(path.parents), path]:
@@ -38,7 +39,10 @@ def make_own(path: Path) -> Path:
                 f"the cache {show_path(path)}: {show_path(place)} is a link that {_user(owner)}"
                 f" made, not {_user(os.geteuid())}; {ELSEWHERE}"
             )
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"the cache {show_path(path)} cannot be made: {error}") from error
     path = path.resolve(strict=True)
     os.close(open_own(path))
     return path

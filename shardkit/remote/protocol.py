@@ -42,23 +42,19 @@ BEAT = {"beat": True}
 UNANSWERED = ("soon", "follow", "at")
 """Requests that nobody waits for."""
 
-Message = tuple[dict[str, Any], Integers]
-
 
 def pack(said: dict[str, Any], numbers: Integers = NO_NUMBERS) -> bytes:
-    """One message as bytes."""
+    """Return one message as bytes."""
     text = json.dumps(said).encode()
     return HEAD.pack(len(text), 8 * len(numbers)) + text + numbers.tobytes()
 
 
-def unpack(text: bytes, numbers: bytes) -> Message:
-    return json.loads(text), np.frombuffer(numbers, np.int64)
-
-
-def receive(sock: socket.socket) -> Message:
-    """Wait for a message. Raises ConnectionError where the other side has ended."""
-    text_bytes, number_bytes = HEAD.unpack(_exactly(sock, HEAD.size))
-    return unpack(_exactly(sock, text_bytes), _exactly(sock, number_bytes))
+def receive(sock: socket.socket) -> dict[str, Any]:
+    """Wait for an answer, which has no numbers. Raises ConnectionError if the other side has
+    ended."""
+    size, _ = HEAD.unpack(_exactly(sock, HEAD.size))
+    answer: dict[str, Any] = json.loads(_exactly(sock, size))
+    return answer
 
 
 def _exactly(sock: socket.socket, count: int) -> bytes:

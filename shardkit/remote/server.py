@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import json
 import os
 import resource
 import signal
@@ -20,6 +21,8 @@ import sys
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from shardkit import errors
 from shardkit.arrays import Integers
@@ -73,9 +76,8 @@ class Server:
                 sizes = protocol.HEAD.unpack(head)
                 if sum(sizes) > protocol.MOST_BYTES:
                     return
-                asked, numbers = protocol.unpack(
-                    *[await reader.readexactly(size) for size in sizes]
-                )
+                asked = json.loads(await reader.readexactly(sizes[0]))
+                numbers = np.frombuffer(await reader.readexactly(sizes[1]), np.int64)
                 is_open = asked["do"] == "open"
                 if is_open and not (self.is_still_here() and self._cache.are_intact()):
                     self.ended.set()  # the reader asks again, of a server of what is there now

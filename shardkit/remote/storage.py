@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.errors import ShardMissingError, StorageError
+from shardkit.errors import ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
 from shardkit.memory.whole_files import map_file
 from shardkit.remote.blocks import BlockMap
@@ -29,7 +29,6 @@ from shardkit.remote.protocol import NO_NUMBERS
 from shardkit.remote.urls import Url
 from shardkit.storage.base import Files, Turn
 from shardkit.system.file_systems import is_remote
-from shardkit.system.paths import show_path
 
 TRIES = 100
 """How often a file of the index may go between being fetched and being mapped."""
@@ -173,7 +172,7 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
-    folder, most = _made(options.cache), options.most_bytes
+    folder, most = str(make_own(options.cache)), options.most_bytes
     place = place_of(url, most, RETRY_S, options.settings)
     answer = ask(folder, {"do": "open", "place": place})
     return Remote(url, answer["name"], folder, most, RETRY_S, options.settings)
@@ -181,16 +180,7 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
 
 def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
     """Ask the cache server something of a URL where no dataset lies. Errors as of :func:`ask`."""
-    return ask(_made(cache), {**said, "place": place_of(url, None, RETRY_S)})
-
-
-def _made(cache: Path) -> str:
-    try:
-        return str(make_own(cache))
-    except StorageError:  # is an OSError, too
-        raise
-    except OSError as error:
-        raise StorageError(f"the cache {show_path(cache)} cannot be made: {error}") from error
+    return ask(str(make_own(cache)), {**said, "place": place_of(url, None, RETRY_S)})
 
 
 def place_of(
