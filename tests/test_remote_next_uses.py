@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,26 +81,12 @@ def test_a_loop_over_two_splits_has_a_plan_for_each() -> None:
 
 
 def test_the_rest_comes_once_little_is_missing() -> None:
-    """Also where the loop told of its uses piece by piece, and the first were there before it told
-    of more."""
-
-    class Filling:
-        def __init__(self) -> None:
-            self.blocks = BlockMap(["a"], [20 * BLOCK_BYTES])
-            self.stamps = np.zeros(21, np.uint32)
-            self.num_there = 0
-
-        def fill(self, count: int) -> None:
-            self.stamps[:count] = 1
-            self.num_there = count
-
-    split: Any = Filling()
-    loop = AnnouncedLoop(1, None, split)  # type: ignore[arg-type]
-    split.fill(6)
-    assert loop.may_have_rest and not len(loop.rest())
-    assert not loop.may_have_rest
-    split.fill(18)
-    assert loop.may_have_rest and loop.rest().tolist() == [18, 19]
-    split.fill(20)
-    assert loop.may_have_rest and not len(loop.rest())
-    assert not loop.may_have_rest
+    split: Any = SimpleNamespace(
+        blocks=BlockMap(["a"], [20 * BLOCK_BYTES]), stamps=np.zeros(21, np.uint32), num_there=0
+    )
+    loop = AnnouncedLoop(1, split, split)
+    found = []
+    for count in (6, 18, 20):
+        split.stamps[:count], split.num_there = 1, count
+        found.append(loop.rest().tolist())
+    assert found == [[], [18, 19], []]

@@ -10,8 +10,8 @@ from pathlib import Path
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.manifest import read_info
 from shardkit.remote.connection import ask
+from shardkit.remote.eviction import datasets_in, kept_bytes
 from shardkit.remote.options import default_cache
-from shardkit.remote.orphans import datasets_in, kept_bytes
 from shardkit.remote.protocol import ORIGIN
 from shardkit.remote.urls import as_url
 from shardkit.system.paths import as_path, show_path

@@ -27,9 +27,8 @@ from shardkit.remote.dataset_cache import (
     replaced,
 )
 from shardkit.remote.disk_writes import DiskWrites
-from shardkit.remote.eviction import Evictor
+from shardkit.remote.eviction import Evictor, datasets_in
 from shardkit.remote.lookahead import AHEAD_BLOCKS, AnnouncedLoop, Lookahead
-from shardkit.remote.orphans import datasets_in
 from shardkit.remote.request_limiter import RequestLimiter
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
@@ -220,8 +219,7 @@ class BlockCache:
     def _complete(self) -> None:
         """Fetch what loops leave out of a split that fits as a whole."""
         for loop in self.lookahead.loops.values():
-            is_idle = not self._coming and loop.may_have_rest
-            if is_idle and self.evictor.holds_all(loop.split):
+            if not self._coming and self.evictor.holds_all(loop.split):
                 self._fetch_missing(loop.split, loop.dataset, loop.rest(), is_ahead=True)
 
     def _fetch_missing(

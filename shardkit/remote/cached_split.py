@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardkit.arrays import Hashes, Integers
+from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.remote.blocks import BlockMap
 from shardkit.remote.private_folder import open_own, open_plain
 from shardkit.system.blocks import BLOCK_BYTES
@@ -46,6 +46,8 @@ class CachedSplit:
         blocks: which block is where. stamps: (N + 1,) uint32, mapped; see above. The last is 0
             unless all blocks are there, and a new one whenever they are.
         num_there: blocks, as the stamps have it.
+        takes_space, touched, held: (N,) each, the evictor's: whether a block takes space or will,
+            when it was last asked for, and by how many it is held.
         unchecked: blocks that an earlier server left, not yet compared with their checksums.
     """
 
@@ -56,6 +58,9 @@ class CachedSplit:
         self._sums = sums
         self._made: set[int] = set()
         self.num_there = 0
+        self.takes_space: Mask = np.zeros(len(blocks), bool)
+        self.touched: Integers = np.zeros(len(blocks), np.int64)
+        self.held = np.zeros(len(blocks), np.int32)
         self._next = secrets.randbelow(1 << 30) + 1  # so that no number comes again
         self.stamps = self._fresh_stamps(f"{split}.{STAMPS}")
         self.unchecked = set(self._left_there())

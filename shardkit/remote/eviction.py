@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from shardkit.arrays import Integers, Mask
+from shardkit.arrays import Integers
 from shardkit.errors import StorageError
+from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote.blocks import NEVER
-from shardkit.remote.cached_split import CachedSplit
-from shardkit.remote.orphans import OrphanedSplits
+from shardkit.remote.cached_split import STAMPS, CachedSplit
+from shardkit.remote.private_folder import open_own
+from shardkit.remote.protocol import ORIGIN
 from shardkit.system.blocks import BLOCK_BYTES
 
 RESERVE_BYTES = 1 << 30
@@ -27,18 +32,15 @@ COPY_S = 2.0
 """How long blocks stay for a reader that was told that they are there. Copying takes
 milliseconds, and who comes late asks again."""
 
+DATASET = re.compile(r"[0-9a-f]{32}")
+"""Names of folders of datasets in a cache."""
+
+_SHARD = re.compile(r"(.+?)-\d{5,}\..+")
+
+_SECTOR = 512
+
 NextSteps = Callable[[CachedSplit, Integers], Integers]
 """Tells in how many steps each block of a split is needed; NEVER if no loop has announced it."""
-
-
-class _Blocks:
-    """Arrays of one split, (N,) each. ``touched``: when it was asked for. ``held``: by how many."""
-
-    def __init__(self, num_blocks: int) -> None:
-        self.is_there: Mask = np.zeros(num_blocks, bool)
-        self.touched: Integers = np.zeros(num_blocks, np.int64)
-        self.held = np.zeros(num_blocks, np.int32)
-        self.num_there = 0
 
 
 class Evictor:
@@ -55,7 +57,7 @@ class Evictor:
         self.orphans = OrphanedSplits(folder)
         self._folder = folder
         self._next_steps = next_steps
-        self._splits: dict[CachedSplit, _Blocks] = {}
+        self._splits: list[CachedSplit] = []
         self._used = 0
         self._clock = 0
         self._held: dict[int, tuple[CachedSplit, Integers]] = {}
@@ -82,13 +84,8 @@ class Evictor:
 
     def holds_all(self, split: CachedSplit) -> bool:
         """Return True if what is missing of a split fits, while none goes."""
-        return (len(split.blocks) - self._of(split).num_there) * BLOCK_BYTES <= self.free()
-
-    def _of(self, split: CachedSplit) -> _Blocks:
-        found = self._splits.get(split)
-        if found is None:
-            found = self._splits[split] = _Blocks(len(split.blocks))
-        return found
+        missing = len(split.blocks) - np.count_nonzero(split.takes_space)
+        return int(missing) * BLOCK_BYTES <= self.free()
 
     # --- who holds what -------------------------------------------------------------------
 
@@ -106,14 +103,14 @@ class Evictor:
                 " use a cache_dir on another disk, or smaller batches"
             )
         self._held[reader] = split, numbers
-        np.add.at(self._of(split).held, numbers, 1)
+        np.add.at(split.held, numbers, 1)
 
     def release(self, reader: int) -> None:
         """Let go what a reader held."""
         self._copying.pop(reader, None)
         if reader in self._held:
             split, numbers = self._held.pop(reader)
-            np.subtract.at(self._of(split).held, numbers, 1)
+            np.subtract.at(split.held, numbers, 1)
 
     def note_copying(self, reader: int) -> None:
         """Note that a reader has all that it holds, and copies that now. It does not say when it
@@ -123,39 +120,38 @@ class Evictor:
     def touch(self, split: CachedSplit, numbers: Integers) -> None:
         """Note that blocks were asked for."""
         self._clock += 1
-        self._of(split).touched[numbers] = self._clock
+        split.touched[numbers] = self._clock
 
     # --- what is there --------------------------------------------------------------------
 
     def add(self, split: CachedSplit, numbers: Integers) -> None:
         """Count blocks that take space from now on."""
-        blocks = self._of(split)
-        new = numbers[~blocks.is_there[numbers]]
-        blocks.is_there[new] = True
-        blocks.num_there += len(new)
+        if split not in self._splits:
+            self._splits.append(split)
+        new = numbers[~split.takes_space[numbers]]
+        split.takes_space[new] = True
         self._used += int(split.blocks.bytes_of(new).sum())
 
     def reserve(self, split: CachedSplit, numbers: Integers) -> None:
         """Count blocks, and keep them, while they are written. Raises as :meth:`make_space`."""
-        blocks = self._of(split)
-        new = numbers[~blocks.is_there[numbers]]
-        blocks.held[numbers] += 1
+        new = numbers[~split.takes_space[numbers]]
+        split.held[numbers] += 1
         try:
             self.make_space(int(split.blocks.bytes_of(new).sum()))
         except BaseException:
-            blocks.held[numbers] -= 1
+            split.held[numbers] -= 1
             raise
         self.add(split, numbers)
 
     def written(self, split: CachedSplit, numbers: Integers, *, is_there: bool) -> None:
         """Let go blocks that were written, or drop them if that failed."""
-        self._of(split).held[numbers] -= 1
+        split.held[numbers] -= 1
         if not is_there:
             self._drop(split, numbers)
 
     def has_all(self, split: CachedSplit, numbers: Integers) -> bool:
         """Return True if all of these take space."""
-        return bool(self._of(split).is_there[numbers].all())
+        return bool(split.takes_space[numbers].all())
 
     def make_space(self, num_bytes: int) -> None:
         """Drop what is needed last, until so many bytes are free.
@@ -187,23 +183,22 @@ class Evictor:
 
     def drop(self, split: CachedSplit) -> None:
         """Drop all blocks of a split."""
-        self._drop(split, np.flatnonzero(self._of(split).is_there))
+        self._drop(split, np.flatnonzero(split.takes_space))
 
     def _drop(self, split: CachedSplit, numbers: Integers) -> None:
         split.drop(numbers)
-        numbers = numbers[self._of(split).is_there[numbers]]
-        self._of(split).is_there[numbers] = False
-        self._of(split).num_there -= len(numbers)
+        numbers = numbers[split.takes_space[numbers]]
+        split.takes_space[numbers] = False
         self._used -= int(split.blocks.bytes_of(numbers).sum())
 
     def _last_needed(self, count: int) -> list[tuple[CachedSplit, Integers]]:
         """Return so many blocks that nobody holds, as far as there are, by their splits."""
         numbers, keys = [], []
-        for split, blocks in self._splits.items():
-            droppable = np.flatnonzero(blocks.is_there & (blocks.held == 0))
+        for split in self._splits:
+            droppable = np.flatnonzero(split.takes_space & (split.held == 0))
             key = self._next_steps(split, droppable)
             is_unknown = key == NEVER
-            key[is_unknown] = NEVER - blocks.touched[droppable[is_unknown]]
+            key[is_unknown] = NEVER - split.touched[droppable[is_unknown]]
             numbers.append(droppable)
             keys.append(key)
         joined = np.concatenate([*keys, np.empty(0, np.int64)])
@@ -218,3 +213,77 @@ class Evictor:
                 found.append((split, np.sort(droppable[mine])))
             begin = end
         return found
+
+
+# --- what nobody has opened ---------------------------------------------------------------
+
+
+def datasets_in(cache: Path) -> list[Path]:
+    """Return the folders of datasets: those that say so themselves, since others may be called
+    likewise."""
+    try:
+        return sorted(path for path in cache.iterdir() if _is_dataset(path))
+    except FileNotFoundError:
+        return []
+
+
+def _is_dataset(path: Path) -> bool:
+    is_named = DATASET.fullmatch(path.name) and not path.is_symlink()
+    return bool(is_named) and (path / ORIGIN).is_file() and (path / INDEX_NAME).is_file()
+
+
+def kept_bytes(folder: Path) -> dict[str, int]:
+    """Return the bytes that the blocks of each split of a dataset take on the disk."""
+    found: dict[str, int] = {}
+    for path in folder.iterdir():
+        if split := _SHARD.fullmatch(path.name):
+            found[split[1]] = found.get(split[1], 0) + path.lstat().st_blocks * _SECTOR
+    return found
+
+
+class OrphanedSplits:
+    """The splits in one cache that were not opened since the server began."""
+
+    def __init__(self, cache: Path) -> None:
+        datasets = sorted(datasets_in(cache), key=lambda folder: folder.stat().st_mtime_ns)
+        self._bytes = {
+            (folder, name): num_bytes
+            for folder in datasets
+            for name, num_bytes in kept_bytes(folder).items()
+        }
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes they take."""
+        return sum(self._bytes.values())
+
+    def adopt(self, folder: Path, name: str) -> None:
+        """Count a split no more: it is opened."""
+        self._bytes.pop((folder, name), None)
+
+    def drop_oldest(self) -> None:
+        """Remove the files of a split of the dataset that was changed longest ago."""
+        self._drop(*next(iter(self._bytes)))
+
+    def clear(self, folder: Path) -> None:
+        """Remove all of a dataset but what was opened. Its folder goes if nothing is left in it."""
+        for key in [key for key in self._bytes if key[0] == folder]:
+            self._drop(*key)
+        for path in folder.iterdir():
+            is_opened = _SHARD.fullmatch(path.name) or path.name.endswith(f".{STAMPS}")
+            if not is_opened and path.name != ORIGIN:
+                path.unlink()
+
+    def _drop(self, folder: Path, name: str) -> None:
+        """Readers of an earlier server keep what they have mapped: both the stamps and the blocks
+        are files that have no name any more, and stay as they are."""
+        del self._bytes[folder, name]
+        at = open_own(folder)
+        try:
+            for file in os.listdir(folder):
+                split = _SHARD.fullmatch(file)
+                if file == f"{name}.{STAMPS}" or (split and split[1] == name):
+                    with suppress(FileNotFoundError):  # somebody deleted it
+                        os.unlink(file, dir_fd=at)
+        finally:
+            os.close(at)

@@ -131,7 +131,6 @@ class AnnouncedLoop:
     distance: int = 0
     reach: int = 0
     coming: list[asyncio.Task[None]] = field(default_factory=list)
-    _rest_from: int = 0  # so many blocks must be there before little can be missing
 
     def __post_init__(self) -> None:
         self.plan = NextUses(len(self.split.blocks))
@@ -146,7 +145,7 @@ class AnnouncedLoop:
         self.asked = begin + len(blocks)
         self.distance = int(steps[len(blocks) - 1]) - self.plan.step
         self.reach = min(2 * max(self.reach, len(blocks)), AHEAD_BLOCKS)
-        return _each_once(np.sort(blocks))
+        return np.unique(blocks)
 
     @property
     def is_waiting(self) -> bool:
@@ -156,36 +155,27 @@ class AnnouncedLoop:
 
     def with_neighbours(self, numbers: Integers) -> Integers:
         """And those beside them that will be needed, too: fewer and larger requests."""
-        groups = _each_once(numbers // GROUP_BLOCKS)
+        groups = np.unique(numbers // GROUP_BLOCKS)
         found: Integers = (groups[:, None] * GROUP_BLOCKS + np.arange(GROUP_BLOCKS)).ravel()
         found = found[found < len(self.split.blocks)]
         wanted: Integers = found[self.plan.distances(found) != NEVER]
         return wanted
 
     def rest(self) -> Integers:
-        """The blocks of which nobody needed a byte, if they hold few: the end of a tar, the small
-        files of npy. When all are there, nobody has to look at each."""
-        missing: Integers = np.flatnonzero(self.split.stamps[:-1] == 0)
-        blocks = self.split.blocks
-        too_many = int(blocks.bytes_of(missing).sum()) - int(blocks.sizes.sum()) // REST
-        # Until as many came as that at least takes, nobody need look at all that is missing.
-        self._rest_from = self.split.num_there + max(-(-too_many // BLOCK_BYTES), 1)
-        return missing[:0] if too_many > 0 else missing
-
-    @property
-    def may_have_rest(self) -> bool:
-        """Whether :meth:`rest` may have others than when it was last asked for: a loop that is told
-        piece by piece has a rest only when it knows of all."""
-        return self.split.num_there >= self._rest_from
+        """Return the blocks that are missing, if they hold few bytes, which nobody needs: the end
+        of a tar, the small files of npy. When all are there, nobody has to look at each."""
+        blocks, num_there = self.split.blocks, self.split.num_there
+        few = int(blocks.sizes.sum()) // REST
+        at_least = (len(blocks) - num_there - len(blocks.names)) * BLOCK_BYTES
+        missing: Integers = np.empty(0, np.int64)
+        if at_least <= few:  # else nobody need look at each
+            missing = np.flatnonzero(self.split.stamps[:-1] == 0)
+        return missing if int(blocks.bytes_of(missing).sum()) <= few else missing[:0]
 
     @property
     def num_ahead(self) -> int:
         """Uses from where the loop is to the last that was asked for."""
         return self.asked - self.plan.uses(0, 0)[0]
-
-    @property
-    def has_more(self) -> bool:
-        return bool(len(self.plan.uses(self.asked, 1)[1]))
 
 
 class Lookahead:
@@ -208,7 +198,7 @@ class Lookahead:
 
     def nearest(self) -> AnnouncedLoop | None:
         """The loop that has asked for the least ahead of itself."""
-        running = [loop for loop in self.loops.values() if loop.has_more]
+        running = [loop for loop in self.loops.values() if len(loop.plan.uses(loop.asked, 1)[1])]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
 
     def move(self, name: str, step: int, is_resting: bool) -> None:
@@ -233,11 +223,3 @@ class Lookahead:
         """A connection has ended."""
         for name in [name for name, loop in self.loops.items() if loop.owner == owner]:
             del self.loops[name]
-
-
-def _each_once(ascending: Integers) -> Integers:
-    """As :func:`numpy.unique`, which first imports what takes longer than all blocks of a batch."""
-    is_other = np.ones(len(ascending), bool)
-    np.not_equal(ascending[1:], ascending[:-1], out=is_other[1:])
-    found: Integers = ascending[is_other]
-    return found

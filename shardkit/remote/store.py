@@ -13,13 +13,12 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote import causes
-from shardkit.remote.credentials import hub_address, hub_token, s3_options, with_environment
-from shardkit.remote.options import ENDPOINTS, check_endpoint, check_keys
+from shardkit.remote.options import ENDPOINTS, check_endpoint, check_keys, settings_of
 from shardkit.remote.urls import Url
 
 FIRST_S = 5.0
@@ -29,6 +28,17 @@ FIRST_PAUSE, LAST_PAUSE = timedelta(seconds=0.1), timedelta(seconds=10)
 
 PIECE_BYTES = 8 << 20
 """Of an object that becomes a file, by one request."""
+
+
+HUB = "https://huggingface.co"
+
+KINDS = ("datasets", "spaces")
+"""First part of a URL of the Hub; without it, the repository is of a model."""
+
+_PROFILES = {
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CONFIG_FILE": "~/.aws/config",
+}
 
 
 class ForbiddenError(StorageError):
@@ -199,3 +209,88 @@ def version_of(meta: Any) -> str:
     """Return the entity tag of an object, without quotes, and as a strong one: Azure's listings
     leave out the quotes that its other answers have."""
     return (meta["e_tag"] or "").removeprefix("W/").strip('"')
+
+
+# --- credentials --------------------------------------------------------------------------
+
+
+@contextmanager
+def with_environment(settings: dict[str, str]) -> Iterator[None]:
+    """Have the caller's settings in place of those that the server was started with."""
+    before = settings_of(dict(os.environ))
+    for key in before:
+        del os.environ[key]
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for key in settings:
+            os.environ.pop(key, None)
+        os.environ.update(before)
+
+
+def s3_options(settings: dict[str, str]) -> dict[str, Any]:
+    """Return the credentials and the endpoint of a profile in ``~/.aws``, which boto3 reads. It is
+    nothing if the settings have keys, or there is no profile: obstore then asks the machine.
+
+    Raises:
+        StorageError: there is no such profile, or boto3 is not installed.
+    """
+    profile = settings.get("AWS_PROFILE")
+    is_anonymous = settings.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes")
+    if is_anonymous or "AWS_ACCESS_KEY_ID" in settings:
+        return {}
+    files = (Path(os.environ.get(name) or usual) for name, usual in _PROFILES.items())
+    if not profile and not any(file.expanduser().exists() for file in files):
+        return {}
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        if not profile:
+            return {}
+        raise StorageError(
+            f"the profile {profile!r} is read by boto3: pip install 'shardkit[cloud]'"
+        ) from error
+    try:
+        session = boto3.Session(profile_name=profile)
+        if session.get_credentials() is None:
+            return {}
+        scoped = session._session.get_scoped_config()  # the one way to a profile's own endpoint
+    except BotoCoreError as error:
+        raise StorageError(
+            f"credentials of the profile {profile or 'default'!r}: {error}"
+        ) from error
+    found: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
+    if "AWS_ENDPOINT_URL" not in settings and "endpoint_url" in scoped:
+        found["endpoint"] = scoped["endpoint_url"]
+    return found
+
+
+def hub_address(url: Url, settings: dict[str, str]) -> str:
+    """Return the HTTP address of ``hf://datasets/user/name@revision/folder``, whose files answer
+    ranges: https://huggingface.co/docs/hub/en/datasets-downloading
+
+    Raises:
+        UsageError: it names no repository.
+    """
+    parts = urlsplit(url.text)
+    words = [parts.netloc, *parts.path.strip("/").split("/")]
+    kind = [words.pop(0)] if words[0] in KINDS else []
+    if len(words) < 2 or not all(words[:2]):
+        raise UsageError(f"{url} names no repository: write hf://datasets/user/name/folder")
+    name, _, revision = words[1].partition("@")
+    hub = settings.get("HF_ENDPOINT", HUB).rstrip("/")
+    return "/".join([hub, *kind, words[0], name, "resolve", revision or "main", *words[2:]])
+
+
+def hub_token(settings: dict[str, str]) -> str:
+    """Return the user's token, from the environment or as ``hf auth login`` keeps it, or ""."""
+    home = settings.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    if "HF_TOKEN" in settings:
+        return settings["HF_TOKEN"]
+    try:
+        return Path(settings.get("HF_TOKEN_PATH") or Path(home, "token")).read_text().strip()
+    except OSError:
+        return ""

@@ -123,7 +123,8 @@ class RemoteTarget:
         }
         atomic_write(self._claim_file, [json.dumps(told, indent=1).encode()])
         try:
-            self._put(CLAIM, self._claim_file, block_sums(self._claim_file), None, is_new)
+            sums = block_sums(self._claim_file)
+            self._put(CLAIM, self._claim_file, sums, only_if_absent=is_new)
         except DestinationError as error:
             self._claim_file.unlink()
             raise DestinationError(
@@ -140,21 +141,20 @@ class RemoteTarget:
         return [*info.file_bytes, REJECTED_NAME]
 
     def put(self, name: str, path: Path, sums: Hashes) -> str:
-        """Put a file there and check it; what the store calls this version.
+        """Put a file there and check it, and return what the store calls this version.
 
         Raises:
             DestinationError: another has taken over. StorageError: the network, the server.
         """
-        return self._put(name, path, sums, self._claim, False)
+        return self._put(name, path, sums, only_if_absent=False)
 
     def put_index(self, path: Path) -> None:
         """Put shardkit.json, which makes it a dataset, if there is none; errors as of
         :meth:`put`."""
-        self._put(INDEX_NAME, path, block_sums(path), self._claim, True)
+        self._put(INDEX_NAME, path, block_sums(path), only_if_absent=True)
 
-    def _put(
-        self, name: str, path: Path, sums: Hashes, claim: str | None, only_if_absent: bool
-    ) -> str:
+    def _put(self, name: str, path: Path, sums: Hashes, *, only_if_absent: bool) -> str:
+        claim = None if name == CLAIM else self._claim
         said = {"file": name, "path": str(path), "claim": claim, "only_if_absent": only_if_absent}
         return str(self._ask("put", sums.view(np.int64), **said)["version"])
 
