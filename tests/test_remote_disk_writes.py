@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from shardkit.errors import StorageError
 from shardkit.remote import cached_split, disk_writes
 from shardkit.remote.block_cache import BlockCache
-from shardkit.remote.blocks import NEVER, BlockMap
-from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.cached_split import NEVER, BlockMap, CachedSplit
 from shardkit.remote.disk_writes import DiskWrites
 from shardkit.remote.eviction import Evictor
 from shardkit.remote.urls import Url

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.remote.blocks import NEVER, BlockMap
+from shardkit.remote.cached_split import NEVER, BlockMap
 from shardkit.remote.lookahead import MOST_RESTING, AnnouncedLoop, Lookahead, NextUses
 from shardkit.system.blocks import BLOCK_BYTES
 

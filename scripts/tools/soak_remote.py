@@ -30,7 +30,7 @@ from shardkit import Loader
 from shardkit.errors import StorageError
 from shardkit.index.manifest import read_info
 from shardkit.remote import connection
-from shardkit.remote.blocks import BlockMap
+from shardkit.remote.cached_split import BlockMap
 from shardkit.system.blocks import BLOCK_BYTES
 
 

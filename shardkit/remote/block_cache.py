@@ -17,8 +17,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import IndexFileError, StorageError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote.blocks import runs
-from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.cached_split import CachedSplit, runs
 from shardkit.remote.dataset_cache import (
     REQUEST_BLOCKS,
     DatasetCache,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +53,19 @@ async def fetch_bucket(asked: dict[str, Any]) -> dict[str, Any]:
                 " choose a destination on a larger disk"
             )
         queue = iter(missing)
+
+        async def fetch(part: Path) -> None:
+            for each in queue:
+                await remote.copy_to(part, each)
+                time_ns, path = _time_of(each), folder / each["path"]
+                os.utime(part, ns=(time_ns, time_ns))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part.replace(path)
+
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(TASKS):
-                    group.create_task(_fetch(remote, folder, queue, number))
+                    group.create_task(fetch(folder.parent / f"{PART}{number}"))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
     return {"files": len(wanted), "fetched": len(missing)}
@@ -116,15 +124,3 @@ def _remove_others(folder: Path, wanted: dict[str, dict[str, Any]]) -> None:
         for name in folders:
             if not os.listdir(Path(base, name)):
                 Path(base, name).rmdir()
-
-
-async def _fetch(
-    remote: RemoteFolder, folder: Path, queue: Iterator[dict[str, Any]], number: int
-) -> None:
-    part = folder.parent / f"{PART}{number}"
-    for each in queue:
-        await remote.copy_to(part, each)
-        time_ns, path = _time_of(each), folder / each["path"]
-        os.utime(part, ns=(time_ns, time_ns))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.replace(path)

@@ -15,8 +15,7 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import StorageError
 from shardkit.memory import buffers
 from shardkit.memory.maps import mapped
-from shardkit.remote.blocks import blocks_of
-from shardkit.remote.cached_split import STAMPS, Stamps
+from shardkit.remote.cached_split import STAMPS, Stamps, blocks_of
 from shardkit.storage.base import Turn
 from shardkit.storage.copied import CopiedFiles, CopiedPiece, CopiedRanges
 from shardkit.storage.mapped import MappedRanges, map_limit

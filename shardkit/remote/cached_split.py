@@ -1,4 +1,4 @@
-"""What a cache holds of one dataset: sparse files, of which some blocks are there.
+"""The blocks of one split in a cache: sparse files, of which some blocks are there.
 
 ``stamps`` says which. It is a file that readers map: a number for each block, 0 where it is not
 there. Its bytes are right, and stay, as long as its number stays the same; a block that has gone
@@ -15,7 +15,8 @@ import ctypes
 import mmap
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers, Mask
-from shardkit.remote.blocks import BlockMap
+from shardkit.index.manifest import SplitInfo
+from shardkit.order.permutation import counted
 from shardkit.remote.private_folder import open_own, open_plain
 from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.full_reads import pread
@@ -34,6 +36,75 @@ Stamps = np.ndarray[Any, np.dtype[np.uint32]]
 STAMPS = "stamps"
 
 _PUNCH_HOLE_KEEP_SIZE = 3
+
+NEVER = np.iinfo(np.int64).max
+"""The step at which a block is needed that no loop has told of."""
+
+
+class BlockMap:
+    """The blocks of files laid end to end; each file begins with a block of its own.
+
+    Attributes:
+        names: of the files. sizes: (F,) int64 bytes. firsts: (F + 1,) int64, first block of each.
+    """
+
+    def __init__(self, names: Sequence[str], sizes: Sequence[int]) -> None:
+        self.names = list(names)
+        self.sizes = np.array(sizes, np.int64)
+        counts = -(-self.sizes // BLOCK_BYTES)
+        self.firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+    @classmethod
+    def of(cls, split: SplitInfo) -> BlockMap:
+        """In the order of ``{split}.sums``."""
+        files = [file for shard in split.shards for file in sorted(shard.file_bytes.items())]
+        return cls([name for name, _ in files], [num_bytes for _, num_bytes in files])
+
+    def __len__(self) -> int:
+        return int(self.firsts[-1])
+
+    def bytes_of(self, blocks: Integers) -> Integers:
+        """(B,) int64 bytes of each: less than a whole block at the end of a file."""
+        files = self.firsts.searchsorted(blocks, "right") - 1
+        found: Integers = np.minimum(
+            BLOCK_BYTES, self.sizes[files] - (blocks - self.firsts[files]) * BLOCK_BYTES
+        )
+        return found
+
+    def place(self, block: int) -> tuple[int, int, int]:
+        """(number of the file, first byte, number of bytes) of a block."""
+        file = int(self.firsts.searchsorted(block, "right")) - 1
+        start = (block - int(self.firsts[file])) * BLOCK_BYTES
+        return file, start, min(BLOCK_BYTES, int(self.sizes[file]) - start)
+
+
+def blocks_of(firsts: Integers, starts: Integers, sizes: Integers) -> Integers:
+    """The blocks that ranges of bytes touch, ascending, each once.
+
+    Args:
+        firsts: (B,) int64, first block of each range's file. starts, sizes: (B,) int64 bytes in it.
+    """
+    begin = starts // BLOCK_BYTES
+    counts = (starts + sizes - 1) // BLOCK_BYTES - begin + 1
+    counts[sizes == 0] = 0
+    return np.unique(np.repeat(firsts + begin, counts) + counted(counts))
+
+
+def runs(blocks: Integers, files: Integers, most: int) -> list[tuple[int, int]]:
+    """(first, count) of neighbours in one file, at most so many together.
+
+    Args:
+        blocks: (B,) int64, ascending. files: (B,) int64, the file of each.
+    """
+    found: list[tuple[int, int]] = []
+    last = -1
+    for block, file in zip(blocks.tolist(), files.tolist(), strict=True):
+        if found and found[-1][0] + found[-1][1] == block and file == last and found[-1][1] < most:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((block, 1))
+        last = file
+    return found
 
 
 class CachedSplit:
@@ -106,22 +177,16 @@ class CachedSplit:
         self.unchecked.discard(block)
         file, start, size = self.blocks.place(block)
         fd = open_plain(self.blocks.names[file], os.O_RDONLY, self._at)
-        try:
+        with open(fd, "rb", buffering=0):
             data = pread(fd, size, start)
-            is_right = len(data) == size and self.first_wrong(block, data) is None
-        finally:
-            os.close(fd)
+        is_right = len(data) == size and self.first_wrong(block, data) is None
         if is_right:
             self.stamp(block, 1)
         return is_right
 
-    def open(self, block: int) -> tuple[int, int]:
-        """(file to write to, where in it the block begins). Who asks closes it."""
-        number, start, _ = self.blocks.place(block)
-        return self._open(number), start
-
-    def _open(self, number: int) -> int:
-        """Made once. One that has vanished must not come again, empty: there are stamps for it.
+    def open(self, number: int) -> int:
+        """Open a file to write to; the caller closes it. It is made once: one that has vanished
+        must not come again, empty, as there are stamps for it.
 
         Raises:
             OSError: it has vanished.
@@ -154,16 +219,12 @@ class CachedSplit:
         self.unchecked.difference_update(blocks.tolist())
         for block in blocks.tolist():
             number, start, size = self.blocks.place(block)
-            if number not in self._made:
-                continue
-            try:
-                fd = self._open(number)
-            except FileNotFoundError:  # someone deleted it: its room came back with it
-                continue
-            try:
-                punch(fd, start, size)
-            finally:
-                os.close(fd)
+            if number in self._made:
+                with (
+                    suppress(FileNotFoundError),  # somebody deleted it: its space came back with it
+                    open(self.open(number), "wb") as file,
+                ):
+                    punch(file.fileno(), start, size)
 
 
 def _data_in(fd: int, size: int) -> Iterable[tuple[int, int]]:

@@ -21,8 +21,7 @@ from shardkit.errors import (
     StorageError,
 )
 from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, is_sealed, parse_info
-from shardkit.remote.blocks import BlockMap
-from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.cached_split import BlockMap, CachedSplit
 from shardkit.remote.eviction import Evictor
 from shardkit.remote.private_folder import open_own, read_whole, write_whole
 from shardkit.remote.protocol import ORIGIN

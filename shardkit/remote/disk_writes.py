@@ -51,7 +51,8 @@ class DiskWrites:
             self._num_running += 1
             try:
                 async with self._slots:
-                    fd, start = split.open(first)
+                    number, start, _ = split.blocks.place(first)
+                    fd = split.open(number)
                     loop = asyncio.get_running_loop()
                     writing = loop.run_in_executor(self._threads, _write, fd, start, data)
                     if not (await asyncio.wait([writing], timeout=SLOW_S))[0]:

@@ -15,8 +15,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import StorageError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote.blocks import NEVER
-from shardkit.remote.cached_split import STAMPS, CachedSplit
+from shardkit.remote.cached_split import NEVER, STAMPS, CachedSplit
 from shardkit.remote.private_folder import open_own
 from shardkit.remote.protocol import ORIGIN
 from shardkit.system.blocks import BLOCK_BYTES

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.remote.blocks import NEVER
-from shardkit.remote.cached_split import CachedSplit
+from shardkit.remote.cached_split import NEVER, CachedSplit
 from shardkit.remote.dataset_cache import DatasetCache
 from shardkit.system.blocks import BLOCK_BYTES
 

@@ -64,11 +64,6 @@ class RemoteOptions:
         )
 
     @property
-    def cache(self) -> Path:
-        """The folder of the cache. Raises UsageError for a user without a home."""
-        return self.cache_dir or default_cache()
-
-    @property
     def most_bytes(self) -> int | None:
         """Return the bound on blocks in the cache; None for what is free. Raises UsageError."""
         if self.cache_bytes is not None:

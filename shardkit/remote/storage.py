@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,10 @@ from shardkit.arrays import Integers
 from shardkit.errors import ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
 from shardkit.memory.whole_files import map_file
-from shardkit.remote.blocks import BlockMap
 from shardkit.remote.cached_files import CachedFiles
+from shardkit.remote.cached_split import BlockMap
 from shardkit.remote.connection import ask, tell
-from shardkit.remote.options import (
-    RemoteOptions,
-    settings_of,
-)
+from shardkit.remote.options import RemoteOptions, default_cache, settings_of
 from shardkit.remote.private_folder import make_own
 from shardkit.remote.protocol import NO_NUMBERS
 from shardkit.remote.urls import Url
@@ -32,8 +28,6 @@ from shardkit.system.file_systems import is_remote
 
 TRIES = 100
 """How often a file of the index may go between being fetched and being mapped."""
-
-NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 RETRY_S = 120.0
 """How long a request is tried again after errors of the server or the network."""
@@ -172,7 +166,7 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.
     """
-    folder, most = str(make_own(options.cache)), options.most_bytes
+    folder, most = str(make_own(options.cache_dir or default_cache())), options.most_bytes
     place = place_of(url, most, RETRY_S, options.settings)
     answer = ask(folder, {"do": "open", "place": place})
     return Remote(url, answer["name"], folder, most, RETRY_S, options.settings)
@@ -180,11 +174,11 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
 
 def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
     """Ask the cache server something of a URL where no dataset lies. Errors as of :func:`ask`."""
-    return ask(str(make_own(cache)), {**said, "place": place_of(url, None, RETRY_S)})
+    return ask(str(make_own(cache)), {**said, "place": place_of(url, None, RETRY_S, {})})
 
 
 def place_of(
-    url: Url, most_bytes: int | None, retry_s: float, settings: Mapping[str, str] = NO_SETTINGS
+    url: Url, most_bytes: int | None, retry_s: float, settings: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return what a message says of a URL: with the environment of this moment, but for these
     settings."""

@@ -122,15 +122,7 @@ class RemoteTarget:
             "replaces": replaces,
         }
         atomic_write(self._claim_file, [json.dumps(told, indent=1).encode()])
-        try:
-            sums = block_sums(self._claim_file)
-            self._put(CLAIM, self._claim_file, sums, only_if_absent=is_new)
-        except DestinationError as error:
-            self._claim_file.unlink()
-            raise DestinationError(
-                f"{self.url} is being written by another, begun just now; wait for it, or choose"
-                " another destination"
-            ) from error
+        self._put(CLAIM, self._claim_file, block_sums(self._claim_file), only_if_absent=is_new)
 
     def _files_of(self, index: str) -> Iterable[str]:
         """Return names of what goes when a dataset is replaced: its own files."""
@@ -191,7 +183,7 @@ class RemoteTarget:
         self._ask("remove", files=names, claim=self._claim)
 
     def _ask(self, what: str, numbers: Integers = NO_NUMBERS, **said: Any) -> dict[str, Any]:
-        place = place_of(self.url, None, RETRY_S)
+        place = place_of(self.url, None, RETRY_S, {})
         return ask(self._cache, {"do": "write", "what": what, "place": place, **said}, numbers)
 
 

@@ -57,23 +57,22 @@ class Contents:
 
 def contents_of(path: Path) -> Contents:
     """Read a file once, for all that it is compared by."""
-    size = path.stat().st_size
-    part = max(PART_BYTES, -(-size // MOST_PARTS // BLOCK_BYTES) * BLOCK_BYTES)
-    in_parts = size > WHOLE_BYTES
-    whole, digests, sums, at = hashlib.md5(usedforsecurity=False), [], [], 0
+    size, part = path.stat().st_size, WHOLE_BYTES
+    if size > WHOLE_BYTES:
+        part = max(PART_BYTES, -(-size // MOST_PARTS // BLOCK_BYTES) * BLOCK_BYTES)
+    digests, sums, at = [hashlib.md5(usedforsecurity=False)], [], 0
     with open(path, "rb", buffering=0) as file:
         buffer = memoryview(bytearray(BLOCK_BYTES))
         while got := read_full(file, buffer):
+            if at and at % part == 0:
+                digests.append(hashlib.md5(usedforsecurity=False))
             sums.append(xxhash.xxh3_64_intdigest(buffer[:got]))
-            whole.update(buffer[:got])
+            digests[-1].update(buffer[:got])
             at += got
-            if in_parts and (at % part == 0 or at >= size):
-                digests.append(whole.digest())
-                whole = hashlib.md5(usedforsecurity=False)
-    etag = whole.hexdigest()
-    if in_parts:
-        joined = hashlib.md5(b"".join(digests), usedforsecurity=False)
-        etag = f"{joined.hexdigest()}-{len(digests)}"
+    etag = digests[0].hexdigest()
+    if size > WHOLE_BYTES:
+        joined = b"".join(digest.digest() for digest in digests)
+        etag = f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(digests)}"
     return Contents(at, np.array(sums, np.uint64), etag, part)
 
 
