@@ -45,7 +45,7 @@ def blocks_bytes(cache: Path) -> int:  # noqa: F811
     return sum(path.stat().st_blocks * 512 for path in cache.glob("*/*-0*"))
 
 
-def test_what_an_earlier_keeper_left_counts_and_goes_first(
+def test_what_an_earlier_server_left_counts_and_goes_first(
     server: RangeServer,
     cache: Path,  # noqa: F811
     made: Path,

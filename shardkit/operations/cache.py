@@ -48,7 +48,7 @@ class CacheContents:
 
 
 def cache(cache_dir: str | Path | None = None) -> CacheContents:
-    """What is kept of which datasets.
+    """Return what is kept of which datasets.
 
     Args:
         cache_dir: as of :class:`shardkit.Dataset`.
@@ -71,7 +71,7 @@ def _look(folder: Path) -> CachedDataset | None:
 
 
 def _look_once(folder: Path) -> CachedDataset:
-    """Raises FileNotFoundError if a file goes while it looks."""
+    """Return what is kept. Raises FileNotFoundError if a file goes meanwhile."""
     kept = kept_bytes(folder)
     shards = sum(kept.values())
     every = sum(path.stat().st_blocks * 512 for path in folder.iterdir())

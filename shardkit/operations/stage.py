@@ -127,7 +127,7 @@ def stage(
 
 
 def _lasting(place: Located) -> dict[str, Any]:
-    """What is copied: one that was begun from another dataset is refused."""
+    """Return a record of what is copied, by which one begun from another dataset is refused."""
     splits = place.info.splits.values()
     prints = [f"{split.name} {split.fingerprint}" for split in splits]
     spec = {"kind": f"copy of {place.info.container}", "samples": ", ".join(prints)}
@@ -135,7 +135,7 @@ def _lasting(place: Located) -> dict[str, Any]:
 
 
 def _files(place: Located) -> Iterator[_File]:
-    """All files but shardkit.json, those of the index first: they hold the others' checksums."""
+    """Yield all files but shardkit.json, those of the index first: they hold the checksums."""
     recorded = RecordedSums()
     for split in place.info.splits.values():
         for name, (num_bytes, digest) in split.files.items():
@@ -174,7 +174,7 @@ def _remote(place: Located, name: str, num_bytes: int) -> Sliceable | None:
 
 
 def _tokenizer(place: Located) -> Iterator[_File]:
-    """The file of a dataset's tokenizer, without which its ids are no text."""
+    """Yield the file of a dataset's tokenizer, without which its ids are no text."""
     spec = spec_of(place.info)
     if spec is not None and spec.file is not None:
         digest = int(spec.xxh3, 16)
@@ -182,7 +182,7 @@ def _tokenizer(place: Located) -> Iterator[_File]:
 
 
 def _is_there(path: Path, file: _File) -> bool:
-    """Whether an earlier call copied it, and nothing has happened to it since."""
+    """Return True if an earlier call copied it, and nothing has happened to it since."""
     if not path.is_file() or path.stat().st_size != file.num_bytes:
         return False
     expected = block_sums(file.source) if file.sums is None else file.sums
@@ -190,7 +190,7 @@ def _is_there(path: Path, file: _File) -> bool:
 
 
 def refuse_little_space(folder: Path, needed: int) -> None:
-    """Raises DestinationError. A file system in memory may promise more than there is."""
+    """Raise DestinationError if there is too little. One in memory may promise more than it has."""
     free = shutil.disk_usage(folder).free
     if is_in_memory(folder):
         free = min(free, allowance().memory_bytes)
@@ -277,7 +277,7 @@ def _copy(file: _File, folder: Path) -> None:
 
 
 def _blocks(file: _File) -> Iterator[memoryview]:
-    """Each is good until the next is asked for."""
+    """Yield the blocks; each is good until the next is asked for."""
     if file.remote is not None:
         for start in range(0, file.num_bytes, BYTES_AT_ONCE):
             several = file.remote[start : start + BYTES_AT_ONCE]

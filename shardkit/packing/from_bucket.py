@@ -13,7 +13,7 @@ from shardkit.remote.urls import Url
 
 
 def local_source(url: Url) -> Path | None:
-    """The folder that a ``file://`` URL means; None for what is in a bucket.
+    """Return the folder that a ``file://`` URL means; None for what is in a bucket.
 
     Raises:
         UsageError: it cannot be listed, or obstore is not installed.
@@ -32,13 +32,13 @@ def local_source(url: Url) -> Path | None:
 
 
 def name_of(url: Url) -> str:
-    """What the source is called: its last folder, or the bucket."""
+    """Return the name of the source: its last folder, or the bucket."""
     parts = urlsplit(url.text)
     return unquote(parts.path.rpartition("/")[2]) or parts.netloc
 
 
 def own_name(url: Url, to: str) -> str:
-    """The default destination: the source's name and the format, in the current folder."""
+    """Return the default destination: the source's name and the format, in the current folder."""
     return f"{name_of(url)}-{get_format(to).name}"
 
 
@@ -47,7 +47,7 @@ class Fetched(Spool):
     not fetched again by the same call."""
 
     def fetch(self, url: Url) -> Path:
-        """All files of the source, in a folder of its name. Errors as of the cache server."""
+        """Fetch all files of the source into a folder of its name, and return that."""
         from shardkit.remote.options import default_cache
         from shardkit.remote.storage import ask_place
 

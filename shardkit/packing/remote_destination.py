@@ -88,7 +88,7 @@ class RemoteDestination(Destination):
             self._forget_lost()
 
     def _forget_lost(self) -> None:
-        """Files that were sent, and are not there any more, are made again."""
+        """Forget files that were sent and are not there any more: they are made again."""
         if not self.work.is_dir():
             return
         there = self._target.versions()
@@ -123,7 +123,7 @@ class RemoteDestination(Destination):
             at = end
 
     def _is_sent_as(self, name: str, size: int) -> bool:
-        """Sent, and no other made since."""
+        """Return True if it was sent, and no other was made since."""
         sent = self._sent(name)
         return sent is not None and sent["bytes"] == size and not (self.stage / name).exists()
 
@@ -134,7 +134,7 @@ class RemoteDestination(Destination):
         self._waiting[self._sending.submit(self._send, name, path, size, sums)] = size
 
     def wait_for_room(self, size: int) -> None:
-        """Until so many bytes more may wait."""
+        """Wait until so many bytes more may wait."""
         while True:
             for done in [one for one in self._waiting if one.done()]:
                 del self._waiting[done]
@@ -152,7 +152,7 @@ class RemoteDestination(Destination):
             path.unlink(missing_ok=True)
 
     def is_sent(self, name: str, size: int, sums: Hashes) -> bool:
-        """Whether this very file is there, by what was recorded."""
+        """Return True if this very file is there, by what was recorded."""
         sent = self._sent(name)
         return sent is not None and (sent["bytes"], sent["sums"]) == (size, _digest(sums))
 
@@ -163,7 +163,7 @@ class RemoteDestination(Destination):
             return None
 
     def size_of(self, name: str) -> int:
-        """Bytes of a finished file, here or there; -1 if it is neither."""
+        """Return the bytes of a finished file, here or there; -1 if it is neither."""
         here = file_size(self.stage / name)
         sent = self._sent(name) if here < 0 else None
         return here if sent is None else int(sent["bytes"])
@@ -194,7 +194,7 @@ class RemoteDestination(Destination):
         self._waiting.clear()
 
     def _compare(self, new: list[str]) -> Versions:
-        """What lies there. Raises StorageError unless all that was sent does, unchanged."""
+        """Return what lies there. Raises StorageError unless all that was sent does, unchanged."""
         there = self._target.versions()
         for name in new:
             sent = self._sent(name) or {"bytes": -1, "version": ""}
@@ -245,7 +245,7 @@ def _digest(sums: Hashes) -> str:
 
 
 def refuse_unwritable(url: Url) -> None:
-    """Raises UsageError."""
+    """Raise UsageError if nothing can be written there."""
     scheme = url.text.partition("://")[0]
     if scheme not in WRITABLE:
         raise UsageError(
@@ -257,13 +257,13 @@ def refuse_unwritable(url: Url) -> None:
 
 
 def staging_of(url: Url, given: str | Path | None) -> Path:
-    """Where on this machine lies what goes to a URL. Raises UsageError where there is no home."""
+    """Return the folder for what goes to a URL. Raises UsageError if there is no home."""
     root = _staging_root(None if given is None else as_path(given, "staging"))
     return root / xxhash.xxh3_128_hexdigest(url.text.encode())
 
 
 def _refuse_staging(at: Path, source: Path) -> None:
-    """Raises UsageError where what waits would be taken for a part of the source."""
+    """Raise UsageError if what waits would be taken for a part of the source."""
     try:
         refuse_overlap(at, source)
     except DestinationError as error:
@@ -290,8 +290,8 @@ def open_destination(
     most_bytes: int | None = None,
     is_shared: bool = False,
 ) -> Destination:
-    """On this machine or behind a URL; errors as of these classes. ``is_shared``: other machines
-    write there, too. UsageError: staging is given for what is not uploaded."""
+    """Open one on this machine or behind a URL; errors as of these classes. ``is_shared``: other
+    machines write there, too. UsageError: staging is given for what is not uploaded."""
     if isinstance(dest, Url):
         return RemoteDestination(dest, source, overwrite, staging, most_bytes, is_shared)
     if staging is not None or most_bytes is not None:

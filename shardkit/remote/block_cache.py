@@ -278,6 +278,6 @@ class BlockCache:
 
 
 def _check_range(split: CachedSplit, numbers: Integers) -> None:
-    """Raises IndexFileError for blocks that there are not."""
+    """Raise IndexFileError for blocks that there are not."""
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(split.blocks)):
         raise IndexFileError(f"a split has {len(split.blocks)} blocks, not {int(numbers.max())}")

@@ -72,7 +72,7 @@ async def fetch_bucket(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_files(url: Url, listed: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Path -> object. Objects of no bytes that stand for a folder are none."""
+    """Return path -> object. Objects of no bytes that stand for a folder are none."""
     wanted: dict[str, dict[str, Any]] = {}
     folders: set[str] = set()
     for each in listed:
@@ -115,7 +115,7 @@ def _is_there(path: Path, each: dict[str, Any]) -> bool:
 
 
 def _remove_others(folder: Path, wanted: dict[str, dict[str, Any]]) -> None:
-    """Files and folders that no object stands for by now."""
+    """Remove files and folders that no object stands for by now."""
     for base, folders, files in os.walk(folder, topdown=False):
         for name in files:
             path = Path(base, name)

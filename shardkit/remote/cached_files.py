@@ -108,7 +108,7 @@ class CachedFiles:
             self._remote.tell("soon", blocks, split=self._split)
 
     def is_cold(self) -> bool:
-        """While something is missing."""
+        """Return True while something is missing."""
         return self._stamps is None or not self._stamps[ALL]
 
     def wait_for(
@@ -135,7 +135,7 @@ class CachedFiles:
         )
 
     def are_still(self, blocks: Integers | int, stamps: Stamps | np.uint32) -> bool:
-        """Whether they were there all the time since."""
+        """Return True if they were there all the time since."""
         if self._stamps is None:
             return True
         now = self._stamps[blocks] == stamps
@@ -157,14 +157,14 @@ class CachedFiles:
             return mapped(file.fd, num_bytes)
 
     def _open_file(self, path: Path, num_bytes: int) -> OpenFile:
-        """Raises StorageError if it is not the file that the stamps tell of."""
+        """Open a file. Raises StorageError if it is not the file that the stamps tell of."""
         with self._deleted():
             file = open_file(path, num_bytes)
             self._refuse_deleted()
         return file
 
     def _refuse_deleted(self) -> None:
-        """Raises StorageError if there is another file of stamps by now."""
+        """Raise StorageError if there is another file of stamps by now."""
         with self._deleted():
             status = (self._remote.folder / f"{self._split}.{STAMPS}").stat()
             if (status.st_dev, status.st_ino) != self._stamps_file:
@@ -172,7 +172,7 @@ class CachedFiles:
 
     @contextmanager
     def _deleted(self) -> Iterator[None]:
-        """Raises StorageError instead of FileNotFoundError."""
+        """Raise StorageError instead of FileNotFoundError."""
         try:
             yield
         except FileNotFoundError as error:

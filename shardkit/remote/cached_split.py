@@ -38,7 +38,7 @@ STAMPS = "stamps"
 _PUNCH_HOLE_KEEP_SIZE = 3
 
 NEVER = np.iinfo(np.int64).max
-"""The step at which a block is needed that no loop has told of."""
+"""The step at which a block is needed that no loop has announced."""
 
 
 class BlockMap:
@@ -56,7 +56,7 @@ class BlockMap:
 
     @classmethod
     def of(cls, split: SplitInfo) -> BlockMap:
-        """In the order of ``{split}.sums``."""
+        """Return the blocks of a split, in the order of ``{split}.sums``."""
         files = [file for shard in split.shards for file in sorted(shard.file_bytes.items())]
         return cls([name for name, _ in files], [num_bytes for _, num_bytes in files])
 
@@ -64,7 +64,7 @@ class BlockMap:
         return int(self.firsts[-1])
 
     def bytes_of(self, blocks: Integers) -> Integers:
-        """(B,) int64 bytes of each: less than a whole block at the end of a file."""
+        """Return the (B,) int64 bytes of each: less than a whole block at the end of a file."""
         files = self.firsts.searchsorted(blocks, "right") - 1
         found: Integers = np.minimum(
             BLOCK_BYTES, self.sizes[files] - (blocks - self.firsts[files]) * BLOCK_BYTES
@@ -72,14 +72,14 @@ class BlockMap:
         return found
 
     def place(self, block: int) -> tuple[int, int, int]:
-        """(number of the file, first byte, number of bytes) of a block."""
+        """Return (number of the file, first byte, number of bytes) of a block."""
         file = int(self.firsts.searchsorted(block, "right")) - 1
         start = (block - int(self.firsts[file])) * BLOCK_BYTES
         return file, start, min(BLOCK_BYTES, int(self.sizes[file]) - start)
 
 
 def blocks_of(firsts: Integers, starts: Integers, sizes: Integers) -> Integers:
-    """The blocks that ranges of bytes touch, ascending, each once.
+    """Return the blocks that ranges of bytes touch, ascending, each once.
 
     Args:
         firsts: (B,) int64, first block of each range's file. starts, sizes: (B,) int64 bytes in it.
@@ -91,7 +91,7 @@ def blocks_of(firsts: Integers, starts: Integers, sizes: Integers) -> Integers:
 
 
 def runs(blocks: Integers, files: Integers, most: int) -> list[tuple[int, int]]:
-    """(first, count) of neighbours in one file, at most so many together.
+    """Return (first, count) of neighbours in one file, at most so many together.
 
     Args:
         blocks: (B,) int64, ascending. files: (B,) int64, the file of each.
@@ -137,7 +137,7 @@ class CachedSplit:
         self.unchecked = set(self._left_there())
 
     def _fresh_stamps(self, name: str) -> Stamps:
-        """All 0. In the file of an earlier server, if there is one: its readers may still run."""
+        """Return stamps of 0, in the file of an earlier server if any: readers may map it."""
         num_bytes = len(self.blocks) * 4 + 4
         fd = open_plain(name, os.O_RDWR | os.O_CREAT, self._at)
         with open(fd, "r+b") as file:
@@ -205,14 +205,14 @@ class CachedSplit:
         return fd
 
     def stamp(self, first: int, count: int) -> None:
-        """They are there."""
+        """Mark blocks as there."""
         self._next = self._next % 0xFFFFFFFF + 1
         self.num_there += count - int(np.count_nonzero(self.stamps[first : first + count]))
         self.stamps[first : first + count] = self._next
         self.stamps[-1] = self._next if self.num_there == len(self.blocks) else 0
 
     def drop(self, blocks: Integers) -> None:
-        """Give their room back. First nobody may begin to read them, then they go."""
+        """Give their space back. First nobody may begin to read them, then they go."""
         self.stamps[-1] = 0
         self.num_there -= int(np.count_nonzero(self.stamps[blocks]))
         self.stamps[blocks] = 0
@@ -228,7 +228,7 @@ class CachedSplit:
 
 
 def _data_in(fd: int, size: int) -> Iterable[tuple[int, int]]:
-    """[start, stop) of the parts of a sparse file that are no holes."""
+    """Yield [start, stop) of the parts of a sparse file that are no holes."""
     at = 0
     while at < size:
         try:
@@ -243,8 +243,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def punch(fd: int, start: int, size: int) -> None:
-    """Give the room of a part of a file back, with all of its last page, which nothing else may lie
-    in; it reads as zeros, and the file is as long as before.
+    """Give the space of a part of a file back, with all of its last page, in which nothing else may
+    lie; it reads as zeros, and the file is as long as before.
 
     Raises:
         OSError: the file system cannot.

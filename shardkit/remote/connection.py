@@ -52,7 +52,7 @@ TRIES = 5
 
 
 class _Sockets(dict[str, socket.socket]):
-    """By cache; closed when the thread ends whose they are."""
+    """By cache; closed when their thread ends."""
 
     def __del__(self) -> None:
         for connection in self.values():
@@ -80,7 +80,7 @@ _connections = Connections()
 
 @cache
 def _close_in_children() -> None:
-    """A child that holds what its parent opened hides from the server that the parent has ended."""
+    """Close in forked children what would hide from the server that the parent has ended."""
     os.register_at_fork(after_in_child=lambda: _connections.__init__())  # type: ignore[misc]
 
 
@@ -142,7 +142,7 @@ def tell(
 
 
 def _connected(folder: str) -> socket.socket:
-    """Raises StorageError where no server can be started."""
+    """Connect, and start a server if there is none. Raises StorageError if none can be."""
     _close_in_children()
     end = time.monotonic() + START_S
     while True:
@@ -159,7 +159,7 @@ def _connected(folder: str) -> socket.socket:
 
 
 def _connect(folder: str) -> socket.socket:
-    """By a short name: that of a socket has at most 107 bytes."""
+    """Connect by a short name: that of a socket has at most 107 bytes."""
     at = open_own(folder)
     try:
         connection = socket.socket(socket.AF_UNIX)
@@ -182,7 +182,7 @@ def _connect(folder: str) -> socket.socket:
 
 
 def _who(connection: socket.socket) -> tuple[int, int]:
-    """(process, user) at the other end."""
+    """Return (process, user) at the other end."""
     process, user, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )

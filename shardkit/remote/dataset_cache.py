@@ -72,7 +72,7 @@ class DatasetCache:
         self._index_files: dict[str, asyncio.Task[None]] = {}
 
     async def refuse_replaced(self) -> None:
-        """Raises StorageError if another dataset lies there by now."""
+        """Raise StorageError if another dataset lies there by now."""
         try:
             index = await read_index(self.remote)
         except ShardkitError:

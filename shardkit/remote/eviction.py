@@ -253,7 +253,7 @@ class OrphanedSplits:
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes they take."""
+        """Return how many bytes they take."""
         return sum(self._bytes.values())
 
     def adopt(self, folder: Path, name: str) -> None:
@@ -274,8 +274,8 @@ class OrphanedSplits:
                 path.unlink()
 
     def _drop(self, folder: Path, name: str) -> None:
-        """Readers of an earlier server keep what they have mapped: both the stamps and the blocks
-        are files that have no name any more, and stay as they are."""
+        """Remove the files of a split. Readers of an earlier server keep what they have mapped:
+        both the stamps and the blocks are files without a name then, and stay as they are."""
         del self._bytes[folder, name]
         at = open_own(folder)
         try:

@@ -39,7 +39,7 @@ class NextUses:
     """The blocks of one split that one loop reads, step by step.
 
     Attributes:
-        step: the one that the loop is at. is_resting: it has ended, and may go on later.
+        step: the one that the loop is at. is_resting: it has ended, and may resume.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -153,7 +153,7 @@ class AnnouncedLoop:
         return is_growing and not all(task.done() for task in self.coming)
 
     def with_neighbours(self, numbers: Integers) -> Integers:
-        """And those beside them that will be needed, too: fewer and larger requests."""
+        """Add their neighbours that will be needed, too: fewer and larger requests."""
         groups = np.unique(numbers // GROUP_BLOCKS)
         found: Integers = (groups[:, None] * GROUP_BLOCKS + np.arange(GROUP_BLOCKS)).ravel()
         found = found[found < len(self.split.blocks)]
@@ -173,7 +173,7 @@ class AnnouncedLoop:
 
     @property
     def num_ahead(self) -> int:
-        """Uses from where the loop is to the last that was asked for."""
+        """Return the uses from where the loop is to the last that was asked for."""
         return self.asked - self.plan.uses(0, 0)[0]
 
 
@@ -196,12 +196,12 @@ class Lookahead:
         return found
 
     def nearest(self) -> AnnouncedLoop | None:
-        """The loop that has asked for the least ahead of itself."""
+        """Return the loop that has asked for the least ahead of itself."""
         running = [loop for loop in self.loops.values() if len(loop.plan.uses(loop.asked, 1)[1])]
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
 
     def move(self, name: str, step: int, is_resting: bool) -> None:
-        """A loop has reached this step in all that it reads."""
+        """Note that a loop has reached this step in all that it reads."""
         for key, loop in [one for one in self.loops.items() if one[0][0] == name]:
             loop.plan.move(step)
             loop.plan.is_resting = is_resting
@@ -211,14 +211,14 @@ class Lookahead:
                 self._rest(key)
 
     def _rest(self, key: tuple[str, CachedSplit]) -> None:
-        """A loop has ended, and may go on later. The last few are remembered: one whose loader is
-        gone does not say so, and each takes 16 bytes a block."""
+        """Note that a loop has ended, and may resume. The last few are remembered: one whose loader
+        is gone does not say so, and each takes 16 bytes a block."""
         self.loops[key] = self.loops.pop(key)
         resting = [name for name, loop in self.loops.items() if loop.plan.is_resting]
         for old in resting[:-MOST_RESTING]:
             del self.loops[old]
 
     def forget(self, owner: int) -> None:
-        """A connection has ended."""
+        """Note that a connection has ended."""
         for name in [name for name, loop in self.loops.items() if loop.owner == owner]:
             del self.loops[name]

@@ -56,7 +56,7 @@ class RemoteOptions:
         cache_bytes: int | str | None,
         storage_options: Mapping[str, Any] | None,
     ) -> RemoteOptions:
-        """Those that a caller gave. Raises UsageError."""
+        """Return those that a caller gave. Raises UsageError."""
         return cls(
             None if cache_dir is None else as_path(cache_dir, "cache_dir"),
             None if cache_bytes is None else parse_size(cache_bytes),
@@ -73,7 +73,7 @@ class RemoteOptions:
 
 
 def default_cache() -> Path:
-    """Raises UsageError for a user without a home."""
+    """Return the folder of the cache. Raises UsageError for a user without a home."""
     told = os.environ.get(CACHE_DIR)
     if told:
         return as_path(told, CACHE_DIR)
@@ -84,13 +84,13 @@ def default_cache() -> Path:
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of an environment, which may hold secrets: they are passed on, and kept nowhere."""
+    """Return those of an environment. They may hold secrets, and are kept nowhere."""
     return {key: value for key, value in environment.items() if value and key.startswith(SETTINGS)}
 
 
 def check_endpoint(name: str, text: str) -> None:
-    """Raises UsageError for what is no address of a server, or holds a password, which messages of
-    the network would print; does not print it either."""
+    """Raise UsageError for what is no address of a server, or holds a password, which messages of
+    the network would print."""
     try:
         parts = urlsplit(text)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -104,15 +104,15 @@ def check_endpoint(name: str, text: str) -> None:
 
 
 def check_keys(settings: Mapping[str, str]) -> None:
-    """Raises UsageError for a key or token with the end of a line in it, as a file has it;
-    no request could be made with it."""
+    """Raise UsageError for a key or token with the end of a line in it, as a file has it: no
+    request could be made with it."""
     for name in (*_KEYS, "HF_TOKEN"):
         if set(settings.get(name, "")) & {"\r", "\n"}:
             raise UsageError(f"{name} has the end of a line in it; leave that out")
 
 
 def as_settings(options: Mapping[str, Any]) -> dict[str, str]:
-    """``storage_options`` as variables of an environment.
+    """Return ``storage_options`` as variables of an environment.
 
     Raises:
         UsageError: there is no such option; says no value, which may be a secret.

@@ -59,14 +59,14 @@ class Server:
             self._end = asyncio.get_running_loop().call_later(self._linger_s, self.ended.set)
 
     def is_still_here(self) -> bool:
-        """Whether nobody has deleted the cache."""
+        """Return True if nobody has deleted the cache."""
         try:
             return (self._cache.folder / LOCK).stat().st_ino == self._lock
         except FileNotFoundError:
             return False
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Answer the requests of one connection."""
         self.count(1)
         self._asked += 1
         number = self._asked
@@ -155,7 +155,8 @@ class Server:
     async def _with_beats(
         self, answering: Coroutine[Any, Any, dict[str, Any]], writer: asyncio.StreamWriter
     ) -> dict[str, Any]:
-        """The answer. Until then the reader hears that it comes; and one that has gone is noticed.
+        """Return the answer. Until then the reader hears that it comes, and one that has gone is
+        noticed.
 
         Raises:
             ConnectionError: it has gone.

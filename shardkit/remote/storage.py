@@ -38,7 +38,7 @@ class Remote:
     """The dataset that lies behind a URL.
 
     Attributes:
-        url: where. name: which dataset was found there. cache: folder of all that is kept.
+        url: where. name: the dataset that was found there. cache: folder of the cache.
         most_bytes: of blocks in the cache; None for what is free.
         retry_s: how long a request is tried again after errors of the server or the network.
         settings: in place of the environment's.
@@ -53,7 +53,7 @@ class Remote:
 
     @property
     def folder(self) -> Path:
-        """Where the files of the dataset are kept, as far as they are."""
+        """Return the folder where the files of the dataset are kept, as far as they are."""
         return Path(self.cache, self.name)
 
     @cached_property
@@ -62,7 +62,7 @@ class Remote:
 
     @cached_property
     def _splits(self) -> dict[str, tuple[str, BlockMap]]:
-        """Name of a shard file -> its split, and that split's blocks."""
+        """Return name of a shard file -> its split, and that split's blocks."""
         found: dict[str, tuple[str, BlockMap]] = {}
         for split in self.info.splits.values():
             blocks = BlockMap.of(split)
@@ -126,8 +126,8 @@ class Remote:
         return {}
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
-        """From the cache, where nobody writes to it again. It may go before it is mapped or read:
-        `verify` and `cache --clear` remove it, and then it is fetched again."""
+        """Return a file of the cache, where nobody writes to it again. It may go before it is
+        mapped: `verify` and `cache --clear` remove it, and then it is fetched again."""
         path = self.folder / name
         for _ in range(TRIES if name != INDEX_NAME else 0):
             self.ask("index file", file=name)
@@ -150,8 +150,8 @@ class Remote:
         return str(self.url / name)
 
     def place(self, names: Sequence[str]) -> tuple[str, Integers]:
-        """The split that these files are of, and the first block of each file; a file that is not
-        there has none."""
+        """Return the split of these files, and the first block of each; a file that is not there
+        has none."""
         known = next((self._splits[name] for name in names if name in self._splits), None)
         if known is None:
             return "", np.zeros(len(names), np.int64)
@@ -161,7 +161,7 @@ class Remote:
 
 
 def open_remote(url: Url, options: RemoteOptions) -> Remote:
-    """What lies there now.
+    """Open what lies there now.
 
     Raises:
         ShardMissingError: no shardkit.json. StorageError: the network, the credentials, the cache.

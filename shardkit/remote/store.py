@@ -76,7 +76,7 @@ class RemoteFolder:
 
     @cached_property
     def _place(self) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """The URL as obstore has it, arguments of the store, and options of its client."""
+        """Return the URL as obstore has it, arguments of the store, and options of its client."""
         url, settings = self.url, self._settings
         given = s3_options(settings) if url.text.startswith("s3:") else {}
         client: dict[str, Any] = {"connect_timeout": "10s", "pool_max_idle_per_host": "128"}

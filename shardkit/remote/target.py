@@ -60,7 +60,7 @@ class RemoteTarget:
         self._claim: str | None = None
 
     def taken(self) -> DestinationError:
-        """The error for one that already holds a dataset."""
+        """Return the error for one that already holds a dataset."""
         return DestinationError(
             f"{self.url} already holds a dataset; pass --overwrite to replace it, or choose another"
             " destination"
@@ -151,14 +151,14 @@ class RemoteTarget:
         return str(self._ask("put", sums.view(np.int64), **said)["version"])
 
     def versions(self) -> Versions:
-        """All that lies there; folders have -1 bytes."""
+        """Return all that lies there; folders have -1 bytes."""
         return {name: (told[0], told[1]) for name, told in self._ask("list")["versions"].items()}
 
     def remove_others(
         self, there: Collection[str], new: Iterable[str], left_over: Iterable[str]
     ) -> None:
-        """Of all that is there, remove what was there before and is no file of the new dataset, and
-        what others left who were killed or ousted; errors as of :meth:`put`.
+        """Remove what was there before and is no file of the new dataset, and what is left of
+        attempts that were killed; errors as of :meth:`put`.
 
         Before shardkit.json is put, not after: whole is what has no shards of others beside it.
         """

@@ -21,7 +21,7 @@ class Url:
 
     @property
     def host(self) -> str:
-        """The server or the bucket."""
+        """Return the server or the bucket."""
         return self.text.split("/")[2]
 
     def __truediv__(self, name: str) -> Url:
@@ -29,7 +29,7 @@ class Url:
 
 
 def as_place(path: object, what: str) -> Path | Url:
-    """The folder that a user gave, on this machine or behind a URL.
+    """Return the folder that a user gave, on this machine or behind a URL.
 
     Raises:
         UsageError: neither a path nor a URL of a kind that can be read; says what it was for.
@@ -42,12 +42,12 @@ def as_place(path: object, what: str) -> Path | Url:
 
 
 def show_place(place: Path | Url) -> str:
-    """For one line of a message."""
+    """Return it for one line of a message."""
     return str(place) if isinstance(place, Url) else show_path(place)
 
 
 def as_url(text: str, what: str) -> Url:
-    """Checked, and without what could be a secret.
+    """Check a URL, which may hold nothing that could be a secret.
 
     Raises:
         UsageError: it is of a kind that cannot be read, holds a password or a query (both may be
@@ -88,7 +88,7 @@ def as_url(text: str, what: str) -> Url:
 
 
 def refuse_overlap(dest: Path | Url, source: Path | Url) -> None:
-    """Raises DestinationError if one of these is the other, or lies in it: what is written would
+    """Raise DestinationError if one of these is the other, or lies in it: what is written would
     take the place of what is read. Of a place in a bucket, other names are not seen."""
     one, other = _where(dest), _where(source)
     if one[: len(other)] == other or other[: len(one)] == one:
@@ -99,7 +99,7 @@ def refuse_overlap(dest: Path | Url, source: Path | Url) -> None:
 
 
 def _where(place: Path | Url) -> list[str]:
-    """The names on the way there."""
+    """Return the names on the way there."""
     if isinstance(place, Url):
         scheme, host, path = urlsplit(place.text)[:3]
         if scheme != "file":

@@ -83,7 +83,7 @@ class WritableFolder(RemoteFolder):
     MAKES_FOLDERS = True
 
     async def put(self, name: str, path: Path, sums: Hashes, only_if_absent: bool) -> str:
-        """Put a file there, and check it; what the store calls this version of it.
+        """Put a file there, check it, and return what the store calls this version of it.
 
         Raises:
             ChecksumError: the file is not what was packed, or the store spoils it.
@@ -171,7 +171,7 @@ class WritableFolder(RemoteFolder):
             await obstore.delete_async(self._store, name)
 
     async def refuse_ousted(self, claim: str | None) -> None:
-        """Raises DestinationError if the claim there is not this one; None is for who has none."""
+        """Raise DestinationError if the claim there is not this one; None is for who has none."""
         if claim is not None and await self.text(CLAIM) != claim:
             raise DestinationError(
                 f"{self.url} was taken over by another that writes a dataset there, or its {CLAIM}"
