@@ -191,7 +191,8 @@ def texts(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-NAMES_FORMATS = {"readers", "measure.doctor.loading_causes", "watching.fetching"}
+NAMES_FORMATS = {"readers", "watching.fetching"}
+NAMES_FORMATS |= {"measure.doctor.advice", "measure.doctor.loading_causes"}
 NAMES_FORMATS |= {"inputs.open", "inputs.records.lmdb_files", "inputs.rows.row_columns"}
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""
