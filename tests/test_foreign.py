@@ -826,7 +826,7 @@ def test_compressed_tars(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         path = write(tmp_path / name, data, name)
         for source in (path, tmp_path / name):
-            with pytest.raises(UsageError, match=rf"{name} is compressed.*gunzip"):
+            with pytest.raises(UsageError, match=rf"{name} is compressed.*zcat"):
                 locate(source)
 
 

@@ -49,10 +49,10 @@ def convert(dataset: tuple[str, ...], as_json: bool, **options: Any) -> None:
     -9, the same command goes on where it was.
 
     DATASET is a packed dataset, or WebDataset tars made by others: a folder of them, one, several,
-    or a pattern in quotes, as "a-{000000..000002}.tar"; also .tar.gz and .tar.zst. Samples,
-    keys, bytes and the cut into shards stay as they are: converting there and back gives identical
-    files. Only --resize and the like write pictures anew, and --restarts rewrites JPEGs so that
-    unpack undoes it.
+    or a pattern in quotes, as "a-{000000..000002}.tar". Samples, keys, bytes
+    and the cut into shards stay as they are: converting there and back gives identical files. Only
+    --resize and the like write pictures anew, and --restarts rewrites JPEGs so that unpack undoes
+    it.
 
     Or it is token ids: nanoGPT's .bin, cut into documents if --eos says how they end, or Megatron's
     .bin and .idx. They become a dataset of tokens. TFRecord, .npz, .safetensors, HDF5 and LMDB

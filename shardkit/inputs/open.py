@@ -109,7 +109,6 @@ CONVERTED = (
     Kind("stream", "objects.stream:StreamCorpus"),
     Kind("dataset", "records.packed:DatasetCorpus"),
     Kind("tokens", "records.ids:TokenFileCorpus"),
-    Kind("packed tars", "records.tars:PackedTarCorpus"),
 )
 """Kinds for Python objects, which ``pack`` takes, and for packed data, which ``convert`` takes."""
 

@@ -25,7 +25,7 @@ from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.binaries import BinaryCorpus
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.open import CORPORA, open_corpus
-from shardkit.inputs.records.tars import TARS_KIND, tar_corpus
+from shardkit.inputs.records.packed import TARS_KIND, dataset_corpus
 from shardkit.inputs.tables.tabular import ParquetCorpus, SpooledCorpus
 from shardkit.inputs.text import TextCorpus
 from shardkit.operations.detokenize import TEXT, Texts
@@ -35,7 +35,7 @@ from shardkit.packing.objects import open_objects
 from shardkit.packing.spool import Spool, splits_of
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
-from shardkit.shards.locate import Located
+from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import ROWS_AT_ONCE, ShardReader, num_that_fit
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
@@ -309,7 +309,7 @@ def _input_at(place: Located, source: Path) -> Corpus:
     """The input of a dataset as a corpus. Raises CorpusError."""
     provenance = place.info.provenance
     if provenance.kind == TARS_KIND and is_tar_source(source):
-        return tar_corpus(source)
+        return dataset_corpus(locate(source))
     if provenance.kind not in CORPORA:
         what = "was not packed from a folder of files: there is nothing to compare it with"
         if provenance.kind == TARS_KIND:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from shardkit.errors import UsageError
 from shardkit.inputs.open import CORPORA, container_at
-from shardkit.inputs.records.tars import packed_tars
 from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
@@ -99,8 +98,6 @@ def _place(source: Path, tars: list[str] | None, to: str) -> Located:
     first = f"convert it to npy first, and that to {to}"
     if tars is None and (kind := container_at(source)) is not None:
         raise UsageError(f"{show_path(source)} holds {CORPORA[kind].noun}: {first}")
-    if packed_tars(source, tars) is not None:
-        raise UsageError(f"{show_path(source)} is compressed: {first}")
     return locate(source, tars=tars)
 
 

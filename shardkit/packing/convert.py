@@ -21,7 +21,7 @@ from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.inputs.open import container_at
 from shardkit.inputs.records.ids import TokenFileCorpus
-from shardkit.inputs.records.tars import TARS_KIND, dataset_corpus, packed_tars
+from shardkit.inputs.records.packed import dataset_corpus
 from shardkit.packing.finish import Origin
 from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions
@@ -113,11 +113,7 @@ def convert(
     if tars is None and (kind := container_at(source)) is not None:
         return pack(source, dest, to=to, corpus=kind, **options)
     made_at = choose_dest(_named(source, tars), dest, to)
-    if (packed := packed_tars(source, tars)) is not None:
-        origin = Origin(Provenance({"kind": TARS_KIND}), inputs=packed.stamps())
-        result = run_pack(source, packed, made_at, made, started, origin)
-    else:
-        result = _convert_located(source, tars, made_at, made, started)
+    result = _convert_located(source, tars, made_at, made, started)
     if tars is None and not result.was_complete:
         count_beside(source, result.ignored)
     return result

@@ -26,7 +26,7 @@ from shardkit.index.manifest import INDEX_NAME, VERSION
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
-from shardkit.tars.find import CACHE_NAME, can_be_unpacked, find_tar_names, is_compressed
+from shardkit.tars.find import CACHE_NAME, find_tar_names, is_compressed
 from shardkit.tars.members import compressed_message
 from shardkit.tars.write_index import Tar, tar_as_found, write_tar_index
 
@@ -77,8 +77,7 @@ def _find_tars(path: Path, names: Sequence[str] | None) -> tuple[Path, list[Tar]
     folder, names = find_tar_names(path, names)
     for name in names:
         if is_compressed(name):
-            where = show_path(folder / name)
-            raise UsageError(compressed_message(where, can_be_unpacked(name)))
+            raise UsageError(compressed_message(show_path(folder / name)))
     return folder, [tar_as_found(folder, name) for name in names]
 
 

@@ -13,7 +13,6 @@ from shardkit.index.manifest import INDEX_NAME
 from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.members import ROW, UNPACKED, is_header
 from shardkit.tars.patterns import expand, is_pattern
 
 CACHE_NAME = ".shardkit"
@@ -42,21 +41,6 @@ def _is_tar_name(name: str) -> bool:
 
 def is_compressed(name: str) -> bool:
     return _COMPRESSED.search(name) is not None
-
-
-def is_packed(path: Path) -> bool:
-    """Return True if a tar is compressed, by how it begins; or by its name, if it begins as neither
-    a tar nor what ``convert`` decompresses. Raises OSError."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        row = file.read(ROW)
-    return not is_header(row) and (row.startswith(UNPACKED) or is_compressed(path.name))
-
-
-def can_be_unpacked(name: str) -> bool:
-    """Whether ``convert`` decompresses a tar of this name."""
-    return name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tzst"))
 
 
 def _tar_names(folder: Path) -> list[str]:

@@ -70,15 +70,15 @@ def tar_members(file: IO[bytes], where: str) -> Iterator[tarfile.TarInfo]:
         # Asked only now: a tar begins with a name, and that may be BZh.jpg.
         head = file.read(6)
         if at == 0 and head.startswith(_COMPRESSED):
-            raise UsageError(compressed_message(where, head.startswith(UNPACKED))) from error
+            raise UsageError(compressed_message(where)) from error
         raise FormatError(f"{where}: {error} (tar header at byte {at})") from error
 
 
-def compressed_message(where: str, can_be_unpacked: bool) -> str:
+def compressed_message(where: str) -> str:
+    """Return why a compressed tar is refused."""
     return (
-        f"{where} is compressed, so its samples cannot be read by their place;"
-        " decompress it (gunzip, unxz, unzstd ...) first"
-        f"{'; `shardkit convert` takes it as it is' * can_be_unpacked}"
+        f"{where} is compressed, as .tar.gz files are, so its samples cannot be read by their"
+        " place; decompress it first, as zcat x.tar.gz > x.tar does (bzcat, xzcat, zstdcat)"
     )
 
 

@@ -1,18 +1,34 @@
-"""A packed dataset as a corpus: what ``convert`` packs from. One shard of it is one run."""
+"""A packed dataset, or third-party tars where they lie, as what ``convert`` packs from.
+
+One shard is one run.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from shardkit.errors import StorageError
+from shardkit.errors import CorpusError, StorageError
+from shardkit.images.sniff import IMAGE_EXTENSIONS
+from shardkit.index.rows import RowIndex
 from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.folders import split_of
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SampleBatch
 from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
+from shardkit.system.paths import first_few, show_path
+
+TARS_KIND = "tars"
+"""The kind of input that a dataset made of third-party tars records."""
+
+_RECIPES = "docs/recipes/records.md"
+
+_TARS = frozenset({"tar", "tar.gz", "tgz", "tar.zst", "tzst", "tar.bz2", "tar.xz"})
+"""Fields of members that are tars themselves."""
 
 
 class DatasetCorpus(Corpus):
@@ -83,3 +99,41 @@ class DatasetCorpus(Corpus):
                 self._located.storage, self.info, self.info.splits[split]
             )
         return self._readers[split]
+
+
+def dataset_corpus(located: Located, tars: list[str] | None = None) -> DatasetCorpus:
+    """Return the corpus of a dataset, or of third-party tars where they lie.
+
+    Raises:
+        CorpusError: the tars hold nothing but tars.
+    """
+    made = DatasetCorpus(located, tars)
+    if located.tars:
+        made.notes = _notes_on_folders(located)
+    return made
+
+
+def _notes_on_folders(located: Located) -> list[str]:
+    """Return a line on splits and classes that folders in third-party tars seem to tell: folders
+    are parts of keys. Raises CorpusError if the tars hold tars."""
+    info, names = located.info, set[str]()
+    if {*info.fields} <= _TARS:
+        raise CorpusError(
+            f"{show_path(next(iter(located.tars.values())))} holds tars, not samples:"
+            f" {_RECIPES}, A tar of tars"
+        )
+    for split in info.splits.values():
+        index = RowIndex(located.storage, info, split)
+        keys = (os.fsdecode(index.name(row)[0]) for row in range(split.num_rows))
+        folders = {tuple(part for part in key.split("/")[:-1] if part != ".") for key in keys}
+        depth = len(os.path.commonprefix([*folders]))  # noqa: RUF071 (of parts, not letters)
+        below = {each[depth] for each in folders if len(each) > depth}
+        names |= below if len(folders) > 1 else set()
+    shown = (
+        f"folders in the tars ({first_few(sorted(names))})" if names else "no folder in the tars"
+    )
+    if any(map(split_of, names)):
+        return [f"{shown} are no splits: unpack the tars, and pack the folder, or see {_RECIPES}"]
+    if "cls" in info.fields or not (names or all("." + f in IMAGE_EXTENSIONS for f in info.fields)):
+        return []
+    return [f"no cls: {shown} tells a class; if folders or tars are classes, see {_RECIPES}"]
