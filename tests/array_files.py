@@ -1,8 +1,7 @@
-"""Files of arrays, written by NumPy, h5py, safetensors, and as MNIST's are."""
+"""Files of arrays, written by NumPy and h5py."""
 
 from __future__ import annotations
 
-import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 from conftest import write
-from safetensors.numpy import save_file
 
 IMAGES = np.arange(20 * 4 * 3, dtype=np.uint8).reshape(20, 4, 3)
 LABELS = np.arange(20) % 7
@@ -28,12 +26,6 @@ def npz(path: Path, compressed: bool = False, **arrays: Any) -> Path:
     return path
 
 
-def safetensors(path: Path, arrays: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(arrays, path)
-    return path
-
-
 def hdf5(path: Path, **arrays: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
@@ -47,14 +39,3 @@ def folder(root: Path, **arrays: Any) -> Path:
     for name, array in arrays.items():
         npy(root / f"{name}.npy", array)
     return root
-
-
-_IDX = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
-
-
-def idx(path: Path, array: Any) -> Path:
-    """As MNIST's files are; compressed where the name says so."""
-    kind = _IDX[array.dtype.str[1:]]
-    head = bytes([0, 0, kind, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-    data = head + array.astype(array.dtype.newbyteorder(">")).tobytes()
-    return write(path, gzip.compress(data) if path.suffix == ".gz" else data)

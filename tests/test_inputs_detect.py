@@ -52,7 +52,6 @@ def kind_of(source: Path) -> str:
         ("jsonl", ["a.jsonl"]),
         ("jsonl", ["a.jsonl.gz", "b.NDJSON.zst", "README.md"]),
         ("arrays", ["a.npy", "b.npy"]),
-        ("arrays", ["a.pt", "k/b.pth", "a.npy"]),
         ("media", ["a.wav", "b.mp3", "README.md"]),
         ("media", ["k/a.MP4", "l/b.webm", "labels.csv"]),
         ("paired", ["a.wav", "a.txt", "b.wav", "b.txt"]),

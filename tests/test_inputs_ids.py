@@ -79,7 +79,7 @@ def test_every_token_of_every_document(
     expected = [[i for sequence in document for i in sequence] for document in documents]
     megatron(folder / "in", documents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample_files, "RUN_ENTRIES", run_entries)
+        patch.setattr(sample_files, "RUN_ROWS", run_entries)
         if not any(expected):
             with pytest.raises(FormatError, match="holds no token"):
                 shardkit.convert(folder / "in", folder / "out", to="npy", **OPTIONS)
@@ -113,5 +113,5 @@ def test_a_file_that_changes_is_not_packed(tmp_path: Path) -> None:
     (listed,) = corpus.runs(tmp_path)
     os.utime(nanogpt(path, [3, 4]), ns=(1, 1))
     batch = from_spec(path, corpus.spec()).read(listed, tmp_path)
-    said = "the file changed or vanished while packing"
+    said = "the file changed while packing"
     assert batch.rejects == [("a.bin at document 0", said)]

@@ -98,16 +98,15 @@ def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "splits", "note"),
+    ("names", "splits"),
     [
-        (["train/", "val/"], {"train": 3, "val": 3}, ""),
-        (["bedroom_train_lmdb/", "bedroom_val_lmdb/"], {"train": 3, "val": 3}, ""),
-        (["train.lmdb", "val.lmdb"], {"train": 3, "val": 3}, ""),
-        (["data/"], {"train": 3}, ""),
-        (["more.lmdb", "val.lmdb"], {"train": 6}, "all of split train, val.lmdb too, since more"),
+        (["train/", "val/"], {"train": 3, "val": 3}),
+        (["bedroom_train_lmdb/", "bedroom_val_lmdb/"], {"train": 3, "val": 3}),
+        (["train.lmdb", "val.lmdb"], {"train": 3, "val": 3}),
+        (["data/"], {"train": 3}),
     ],
 )
-def test_splits(names: list[str], splits: dict[str, int], note: str, tmp_path: Path) -> None:
+def test_splits(names: list[str], splits: dict[str, int], tmp_path: Path) -> None:
     for i, name in enumerate(names):
         items = [(b"%d%d" % (i, row), b"x") for row in range(3)]
         database(tmp_path / "in" / name.rstrip("/"), items, subdir=name.endswith("/"))
@@ -116,8 +115,7 @@ def test_splits(names: list[str], splits: dict[str, int], note: str, tmp_path: P
     corpus = open_corpus(tmp_path / "in")
     batches = read_all(corpus, tmp_path / "s")
     assert {split: len(batch) for split, batch in batches.items()} == splits
-    assert corpus.notes == [] if not note else corpus.notes[0].startswith(note)
-    assert corpus.ignored == {}, "a lock is no file that is passed over"
+    assert corpus.notes == [] and corpus.ignored == {}, "a lock is no file that is passed over"
 
 
 def test_claims(tmp_path: Path) -> None:
@@ -133,12 +131,12 @@ def test_claims(tmp_path: Path) -> None:
 def test_names_that_lead_nowhere_are_rejects(tmp_path: Path) -> None:
     source = tmp_path / "in"
     database(source / "train", images(3), subdir=True)
-    for name in ("val", "b.lmdb"):
+    for name in ("val", "train_b.lmdb"):
         (source / name).symlink_to("nowhere")
     corpus = open_corpus(source, "lmdb")
     batches = [corpus.read(run, tmp_path) for run in corpus.runs(tmp_path)]
     assert sum(map(len, batches)) == 3
-    assert sorted(name for batch in batches for name, _ in batch.rejects) == ["b.lmdb", "val"]
+    assert sorted(name for batch in batches for name, _ in batch.rejects) == ["train_b.lmdb", "val"]
 
 
 # --- damage -------------------------------------------------------------------------------
@@ -191,4 +189,4 @@ def test_a_change_is_noticed(tmp_path: Path) -> None:
     (run,) = corpus.runs(tmp_path)
     database(path, images(50))
     batch = from_spec(path, corpus.spec()).read(run, tmp_path)
-    assert {why for _, why in batch.rejects} == {"the file changed or vanished while packing"}
+    assert {why for _, why in batch.rejects} == {"the file changed while packing"}

@@ -92,10 +92,8 @@ def test_claims(
     for name, data in files.items():
         write(tmp_path / name, data)
     if "b/test.tfrecord" in files:
-        with pytest.raises(CorpusError, match="not called as splits are: pack each folder apart"):
+        with pytest.raises(CorpusError, match=r"is of a split by its name, and a/x.* names none"):
             open_corpus(tmp_path)
-        notes = open_corpus(tmp_path, "tfrecord").notes
-        assert notes[-1].startswith("all of split train, b/test.tfrecord too, since a/x.tf")
         return
     claim = TfRecordCorpus.claim(Look(tmp_path))
     assert (claim and claim.strength) == strength
@@ -143,11 +141,11 @@ PNG = picture(2, kind="PNG")
     [
         ({"text": [b"one"], "id": [1]}, {"txt": b"one", "id.npy": None}, ""),
         ({"l": [picture(1)], "r": [PNG]}, {"l.jpg": picture(1), "r.png": PNG}, ""),
-        ({"label": [b"cat"]}, {"label.txt": b"cat"}, "label: fields of their own"),
+        ({"label": [b"cat"]}, {"label.txt": b"cat"}, "label: not cls"),
         (
             {"a/y": [1], "b/y": [2]},
             {"a.y.npy": None, "b.y.npy": None},
-            "a/y, b/y: fields of their own",
+            "a/y, b/y: not cls",
         ),
         ({"names": [b"a", b"b"]}, {"names.json": b'["a", "b"]'}, ""),
     ],
@@ -272,9 +270,6 @@ def test_a_change_is_noticed(tmp_path: Path) -> None:
     path = records(tmp_path / "x.tfrecord", map(imagenet, range(5)))
     corpus = open_corpus(path)
     (run,) = corpus.runs(tmp_path)
-    for change in (lambda: records(path, map(imagenet, range(5, 10))), path.unlink):
-        change()
-        batch = from_spec(path, corpus.spec()).read(run, tmp_path)
-        assert [why for _, why in batch.rejects] == [
-            "the file changed or vanished while packing"
-        ] * 5
+    records(path, map(imagenet, range(5, 10)))
+    batch = from_spec(path, corpus.spec()).read(run, tmp_path)
+    assert [why for _, why in batch.rejects] == ["the file changed while packing"] * 5

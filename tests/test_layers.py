@@ -248,7 +248,7 @@ def test_only_functions_that_need_it_import_torch() -> None:
 
     using = {name for name, tree in MODULES.items() if uses_torch(tree)}
     feeding = {name for name in MODULES if name.partition(".")[0] == "loading"}
-    elsewhere = {"inputs.arrays", "images.nvjpeg", "batches.collate", "batches.maker"}
+    elsewhere = {"images.nvjpeg", "batches.collate", "batches.maker"}
     elsewhere |= {"watching.tools"}
     elsewhere |= {"batches.parcels"}
     assert using - feeding == elsewhere | TORCH_CLASSES | {"measure.image_support"}

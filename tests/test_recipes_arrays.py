@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import re
 import sys
@@ -14,8 +15,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 from array_files import folder, hdf5, npz
 from conftest import write
+from safetensors.numpy import save_file
 
 import shardkit
 
@@ -25,6 +28,25 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 32, 32, 3), np.uint8)
 LABELS = np.array([0, 2, 1, 1, 0, 2])
 FLAT = IMAGES.transpose(0, 3, 1, 2).reshape(6, 3072)
+
+
+def mnist(path: Path) -> None:
+    shades = np.zeros((6, 28, 28), np.uint8) + LABELS[:, None, None].astype(np.uint8)
+    for split in ("train", "t10k"):
+        images = bytes([0, 0, 8, 3]) + bytes(12) + shades.tobytes()
+        labels = bytes([0, 0, 8, 1]) + bytes(4) + bytes(LABELS.tolist())
+        write(path / f"MNIST/raw/{split}-images-idx3-ubyte.gz", gzip.compress(images))
+        write(path / f"MNIST/raw/{split}-labels-idx1-ubyte.gz", gzip.compress(labels))
+
+
+def tensors(path: Path) -> None:
+    (path / "latents").mkdir()
+    for i in range(3):
+        torch.save(torch.full((2, 2), i), path / "latents" / f"{i}.pt")
+
+
+def safetensors(path: Path) -> None:
+    save_file({"images": IMAGES, "labels": LABELS}, path / "features.safetensors")
 
 
 def cifar(path: Path) -> None:
@@ -113,6 +135,21 @@ def is_whole(name: str, classes: list[str] | None = None, splits: bool = False) 
     assert np.array_equal(images, IMAGES) and labels.tolist() == LABELS.tolist()
 
 
+def shades_are_labels() -> None:
+    _, held = rows_of("mnist", "test")
+    assert held["images.npy"][:, 0, 0].tolist() == held["cls"].tolist() == LABELS.tolist()
+
+
+def tensors_are_samples() -> None:
+    ds, held = rows_of("latents-npy")
+    assert ds.keys() == ["0", "1", "2"] and held["npy"][:, 1, 1].tolist() == [0, 1, 2]
+
+
+def arrays_are_rows() -> None:
+    shardkit.pack("features.npz", "features", to="lmdb")
+    is_whole("features")
+
+
 def objects_are_json() -> None:
     ds, held = rows_of("data")
     assert np.array_equal(held["images.npy"], IMAGES) and ds[2]["words.json"] == ["w", "w"]
@@ -148,6 +185,9 @@ def digits_are_arrays() -> None:
 
 
 RECIPES: dict[str, tuple[Callable[[Path], None], Callable[[], None]]] = {
+    "MNIST's files": (mnist, shades_are_labels),
+    "A tensor per file": (tensors, tensors_are_samples),
+    "safetensors": (safetensors, arrays_are_rows),
     "CIFAR-10 and CIFAR-100": (cifar, partial(is_whole, "cifar10", ["a", "b", "c"], True)),
     "CIFAR-10 and STL-10 as binary files": (
         cifar_binary,

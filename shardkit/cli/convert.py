@@ -55,7 +55,7 @@ def convert(dataset: tuple[str, ...], as_json: bool, **options: Any) -> None:
     it.
 
     Or it is token ids: nanoGPT's .bin, cut into documents if --eos says how they end, or Megatron's
-    .bin and .idx. They become a dataset of tokens. TFRecord, .npz, .safetensors, HDF5 and LMDB
+    .bin and .idx. They become a dataset of tokens. TFRecord, .npz, HDF5 and LMDB
     files of others are packed, as by shardkit pack.
 
     Other tools read bin (nanoGPT), megatron and parquet (Hugging Face datasets), which are no

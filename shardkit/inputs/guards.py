@@ -389,3 +389,14 @@ def notes_on_splits(splits: Sequence[str]) -> list[str]:
     if len(twins) < 2:
         return []
     return [f"{' and '.join(map(repr, twins))} are two splits; rename one if they are one"]
+
+
+def notes_on_labels(names: Iterable[str]) -> list[str]:
+    """Return a line on columns that are named as labels, and are not taken for them."""
+    names = sorted(names)
+    if not names:
+        return []
+    return [
+        f"{first_few(names)}: not cls, though named as labels: cls is the only column of whole"
+        " numbers from 0 that is called label (y or target of arrays and records): docs/recipes"
+    ]

@@ -21,6 +21,7 @@ from shardkit.inputs.annotations.listed import (
 from shardkit.inputs.file_parts import MAIN, Scalar, view_of
 from shardkit.inputs.files import extension, input_stamp, join
 from shardkit.inputs.folders import split_folders
+from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.named_files import open_table, parts_of, read_cells
 from shardkit.inputs.tables.columns import LABEL_NAMES
@@ -80,7 +81,7 @@ class MetadataCorpus(ListedCorpus):
                 if convert is int and all(abs(int(cell)) < 10**18 for cell in cells):
                     field, convert = "cls", str
                 else:
-                    self.told.append(f"column {name!r} is field {field}, and not cls")
+                    self.told += notes_on_labels([name])
             if field in self._fields():
                 raise CorpusError(f"{where}: two columns would be field {field!r}; rename {name!r}")
             self._columns[name] = field, convert

@@ -19,6 +19,7 @@ import numpy as np
 
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.manifest import is_field_name
+from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.tables.columns import LABEL_NAMES, MAIN_NAMES, field_base
 from shardkit.inputs.tables.media import HEAD_BYTES, ending_of
 from shardkit.samples.encoding import is_plain_dtype, npy_header
@@ -167,11 +168,8 @@ class SampleForm:
 
 def labels_not_taken(fields: Iterable[str]) -> list[str]:
     """Return notes on fields that are named as labels, and are none."""
-    return [
-        f"{name.rpartition('.')[0]!r} holds no whole number: it is field {name}, and not cls"
-        for name in fields
-        if name.rpartition(".")[0] in LABEL_NAMES
-    ]
+    names = [name.rpartition(".")[0] for name in fields]
+    return notes_on_labels(name for name in names if name in LABEL_NAMES)
 
 
 def _key(key: Any) -> bytes:

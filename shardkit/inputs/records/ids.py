@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from shardkit.inputs.sample_files import RecordFiles, SampleFile
+from shardkit.inputs.base import Run
+from shardkit.inputs.sample_files import Cell, RecordFiles, SampleFile
 from shardkit.samples.encoding import TOKENS, npy_header
-from shardkit.samples.sample import Value
+from shardkit.samples.sample import Value, pack_paths
 from shardkit.tokens.id_files import TokenFile, open_token_file
 
 
@@ -20,6 +21,7 @@ class TokenFileCorpus(RecordFiles):
 
     kind = "tokens"
     noun = "token ids"
+    unit = "document"
     kept = {"dtype": "_dtype", "stored_dtype": "_stored_dtype"}  # noqa: RUF012
 
     def __init__(
@@ -41,19 +43,19 @@ class TokenFileCorpus(RecordFiles):
     def _path(self, base: str) -> Path:
         return self._documents.files[0]
 
-    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
+    def entries(self, file: SampleFile, plain: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         data = self._documents.data
-        at = path.stat().st_size - data.nbytes
+        at = plain.stat().st_size - data.nbytes
         begin = 0
         for number, end in enumerate(map(int, self._documents.sample_ends)):
             size = (end - begin) * data.itemsize
             yield b"%012d" % number, (at, size)
             begin, at = end, at + size
 
-    def _sample(self, name: str, key: bytes, value: Value) -> list[tuple[str, bytes, Value]]:
+    def cells(self, base: str, key: bytes, value: Value) -> list[Cell]:
         ids = np.frombuffer(value, self._documents.dtype)
         data = ids.astype(self._dtype, copy=False).tobytes()
-        return [(TOKENS, b"", npy_header(self._dtype, ids.shape) + data)]
+        return [(TOKENS, npy_header(self._dtype, ids.shape) + data, b"")]
 
-    def _at(self, name: str, key: bytes) -> str:
-        return f"{name} at document {int(key)}"
+    def paths_of(self, run: Run) -> Callable[[bytes, list[Cell]], bytes]:
+        return lambda key, cells: pack_paths(key, [])

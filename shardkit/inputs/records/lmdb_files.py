@@ -8,27 +8,32 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.formats.lmdb_pages import MAGIC, read_entries
+from shardkit.inputs.base import Run
 from shardkit.inputs.files import extension, input_stamp
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.sample_files import (
-    BYTES,
     LOCK,
-    PICTURE,
-    TEXT,
+    REJECT,
+    Cell,
     RecordFiles,
     SampleFile,
     claim_files,
+)
+from shardkit.inputs.stored_values import (
+    BYTES,
+    PICTURE,
+    TEXT,
     is_text,
     require_picture,
     what_holds,
 )
-from shardkit.samples.sample import Value
+from shardkit.samples.sample import Value, pack_paths
 from shardkit.storage.folder import Folder
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import first_few, show_path
@@ -56,8 +61,8 @@ class LmdbCorpus(RecordFiles):
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
-        self._files = self._find(_is_database_name)
-        self._ignored.pop(".mdb", None)  # locks, which hold nothing
+        self._files = self.find()
+        self._passed.pop(".mdb", None)  # locks, which hold nothing
         self._is_one = len(self._files) == 1
         self._how = BYTES
         for file in self._files:
@@ -66,11 +71,14 @@ class LmdbCorpus(RecordFiles):
                 input_stamp(path)  # listing says what is wrong
                 self._look(path)
                 break
-        self.notes += self._notes_on_names()
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        return claim_files(look, cls, _is_database_name, is_database)
+        return claim_files(look, cls, cls.is_wanted, is_database)
+
+    @classmethod
+    def is_wanted(cls, name: str) -> bool:
+        return extension(name) in (".lmdb", ".mdb") and name != LOCK
 
     def _look(self, path: Path) -> None:
         """Decide by the first undamaged file what values are."""
@@ -105,21 +113,27 @@ class LmdbCorpus(RecordFiles):
             names = first_few(sorted(about))
             self.notes.append(f"passed over: keys that say something of the whole file: {names}")
 
-    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
-        for key, place in _keys_of(path):
+    def entries(self, file: SampleFile, plain: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
+        for key, place in _keys_of(plain):
             if not _ABOUT.fullmatch(key):
                 yield b"0x" + key.hex().encode() if b"\0" in key else key, place
 
-    def _sample(self, name: str, key: bytes, value: Value) -> list[tuple[str, bytes, Value]]:
-        # The folder that data.mdb lies in, or the file.
-        folder = "" if self._is_one else name.removesuffix(f"/{_DATA}") + "/"
+    def cells(self, base: str, key: bytes, value: Value) -> list[Cell]:
         field = require_picture(value) if self._how == PICTURE else self._how
         if self._how == TEXT and not is_text(value):
             raise SampleError("holds text in the first values, and here no UTF-8")
-        return [(field, b"%s%s.%s" % (os.fsencode(folder), key, field.encode()), value)]
+        return [(field, value, f".{field}".encode())]
 
-    def _at(self, name: str, key: bytes) -> str:
-        return f"{name} at key {show_path(key)}"
+    def paths_of(self, run: Run) -> Callable[[bytes, list[Cell]], bytes]:
+        # The folder that data.mdb lies in, or the file.
+        name = run.base or self.source.name
+        folder = os.fsencode("" if self._is_one else name.removesuffix(f"/{_DATA}") + "/")
+        return lambda key, cells: pack_paths(key, [folder + key + end for _, _, end in cells])
+
+    def entry_name(self, run: Run, i: int) -> str:
+        name = run.base or self.source.name
+        is_reject = run.locators[i].startswith(REJECT)
+        return name if is_reject else f"{name} at key {show_path(run.keys[i])}"
 
 
 def _keys_of(path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
@@ -134,10 +148,6 @@ def _keys_of(path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
 def is_database(head: bytes) -> bool:
     """Return True if a file begins as LMDB's: with its magic, behind a page's header."""
     return head[16:20] == MAGIC.to_bytes(4, "little")
-
-
-def _is_database_name(name: str) -> bool:
-    return extension(name) in (".lmdb", ".mdb") and name != LOCK
 
 
 def is_pickled(value: Value) -> bool:

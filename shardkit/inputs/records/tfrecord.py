@@ -19,19 +19,21 @@ from typing import Any
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.files import input_stamp, join
-from shardkit.inputs.guards import refuse_missing
+from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.lines import max_unpacked, plain_copy, plain_name
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.sample_files import (
-    BYTES,
-    PICTURE,
-    TEXT,
+    Cell,
     RecordFiles,
     SampleFile,
     claim_files,
+)
+from shardkit.inputs.stored_values import (
+    BYTES,
+    PICTURE,
+    TEXT,
     field_of,
     has_label_name,
-    notes_on_labels,
     refuse_equal_fields,
     require_picture,
     what_holds,
@@ -70,6 +72,7 @@ class TfRecordCorpus(RecordFiles):
 
     kind = "tfrecord"
     noun = "TFRecord files"
+    unit = "record"
     options = frozenset({"fields"})
     kept = {"schema": "_schema", "fields": "_fields"}  # noqa: RUF012 (nobody changes it)
 
@@ -79,16 +82,15 @@ class TfRecordCorpus(RecordFiles):
         """``fields``: features to pack, None for all. ``tokenized``: if none is chosen, text."""
         super().__init__(source)
         self._fields = None if fields is None else [*fields]
-        self._files = self._find(is_record_name)
-        refuse_missing([file.base for file in self._files if file.base], source)
+        self._files = self.find()
         examples, where = self._first_examples()
         # Feature -> [field, how]; the field of an image lacks its ending.
-        self._schema, self.notes = make_schema(examples, where, self._fields)
+        self._schema, notes = make_schema(examples, where, self._fields)
         texts = [name for name, (field, _) in self._schema.items() if field == "txt"]
         if tokenized and fields is None and texts:
             self._fields = texts
-            self._schema, self.notes = make_schema(examples, where, texts)
-        self.notes += self._notes_on_names()
+            self._schema, notes = make_schema(examples, where, texts)
+        self.notes = [*notes, *self.notes]
         self.has_text = bool(texts)
         self.has_pictures = ["", "picture"] in self._schema.values()
 
@@ -99,7 +101,7 @@ class TfRecordCorpus(RecordFiles):
         odd = next((n for n in names if _SHARD.fullmatch(n.rpartition("/")[2])), None)
         is_own = odd is not None and begins_as_records(look.head(odd))
         return claim_files(
-            look, cls, is_record_name if is_own else _ENDING.search, begins_as_records
+            look, cls, cls.is_wanted if is_own else _ENDING.search, begins_as_records
         )
 
     def _first_examples(self) -> tuple[list[dict[str, Feature]], str]:
@@ -115,15 +117,20 @@ class TfRecordCorpus(RecordFiles):
                 return found, show_path(path)
         return [], ""
 
-    def _entries(self, file: SampleFile, path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
+    @classmethod
+    def is_wanted(cls, name: str) -> bool:
+        """Return True for ``x.tfrecord``, ``x.tfrecord-00000-of-00010`` and the like, or as
+        ImageNet's are called, ``train-00000-of-01024``."""
+        return _ENDING.search(name) is not None or _SHARD.fullmatch(name) is not None
+
+    def entries(self, file: SampleFile, plain: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         prefix = os.fsencode(plain_name(file.prefix))
-        with path.open("rb") as plain:
-            places = record_places(plain, os.fstat(plain.fileno()).st_size)
+        with plain.open("rb") as records:
+            places = record_places(records, os.fstat(records.fileno()).st_size)
             for number, place in enumerate(places):
                 yield b"%s/%012d" % (prefix, number), place
 
-    def _sample(self, name: str, key: bytes, value: Value) -> list[tuple[str, bytes, Value]]:
-        stem = b"%s/%s" % (os.fsencode(plain_name(name)), key.rpartition(b"/")[2])
+    def cells(self, base: str, key: bytes, value: Value) -> list[Cell]:
         made: dict[str, Value] = {}
         data = data_of(memoryview(value)[HEAD.size :])
         for feature, held in parse_example(data).items():
@@ -144,22 +151,13 @@ class TfRecordCorpus(RecordFiles):
             made[field + ending] = stored
         if not made:
             raise SampleError("has no feature that holds anything")
-        return [(field, b"%s.%s" % (stem, field.encode()), v) for field, v in made.items()]
+        return [(field, held, f".{field}".encode()) for field, held in made.items()]
 
-    def _at(self, name: str, key: bytes) -> str:
-        return f"{plain_name(name)} at record {int(key.rpartition(b'/')[2])}"
-
-    def _plain(self, base: str, stamp: int, scratch: Path) -> Path:
+    def plain(self, base: str, stamp: int, scratch: Path) -> Path:
         path = self._path(base)
         with path.open("rb") as file:
             is_packed = is_gzip(file.read(HEAD.size))
         return plain_copy(path, base or path.name, stamp, scratch) if is_packed else path
-
-
-def is_record_name(name: str) -> bool:
-    """Return True for ``x.tfrecord``, ``x.tfrecord-00000-of-00010`` and the like, or as ImageNet's
-    are called, ``train-00000-of-01024``."""
-    return _ENDING.search(name) is not None or _SHARD.fullmatch(name) is not None
 
 
 # --- features -----------------------------------------------------------------------------

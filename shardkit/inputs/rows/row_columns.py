@@ -1,5 +1,4 @@
-"""Files of arrays, whose columns hold a row for each sample: ``.npy``, idx, ``.safetensors``,
-``.npz`` and HDF5.
+"""Files of arrays, whose columns hold a row for each sample: ``.npy``, ``.npz`` and HDF5.
 
 What is stored plainly is mapped; what is zipped is unpacked into the work folder, once per pack.
 """
@@ -7,7 +6,6 @@ What is stored plainly is mapped; what is zipped is unpacked into the work folde
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -25,8 +23,8 @@ from shardkit.arrays import Array
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.inputs.files import extension, input_stamp
-from shardkit.inputs.lines import plain_copy, refuse_bomb
-from shardkit.inputs.sample_files import has_label_name
+from shardkit.inputs.lines import refuse_bomb
+from shardkit.inputs.stored_values import has_label_name
 from shardkit.memory.maps import mapped
 from shardkit.samples.encoding import (
     MAX_NPY_HEADER,
@@ -39,16 +37,15 @@ from shardkit.samples.sample import Value
 from shardkit.samples.split_names import split_word
 from shardkit.system.durable_files import appearing
 from shardkit.system.paths import show_path
-from shardkit.tars.members import GZIP
 
 How = Literal["npy", "txt", "picture"]
 """Contents of a row: an array, a text, or an image file."""
 
 RECIPES = "docs/recipes/arrays.md"
 
-NPY, NPZ, SAFETENSORS = ".npy", ".npz", ".safetensors"
+NPY, NPZ = ".npy", ".npz"
 HDF5_EXTENSIONS = frozenset({".h5", ".hdf5", ".he5"})
-CONTAINER_EXTENSIONS = frozenset({SAFETENSORS, NPZ}) | HDF5_EXTENSIONS
+CONTAINER_EXTENSIONS = frozenset({NPZ}) | HDF5_EXTENSIONS
 """Endings of files that hold several arrays."""
 
 PICKLED = f"it holds pickled Python objects, which are never read: {RECIPES}"
@@ -62,21 +59,10 @@ BLOCK_BYTES = 8 << 20
 LOOK_ROWS = 16
 """Rows of bytes looked at to see whether they are images."""
 
-_IDX = re.compile(
-    r"(?:(?:.+[-_])?(t10k|test|train|val)[-_])?(.+)"
-    r"[-.]idx[0-9][-.](?:ubyte|byte|short|int|float|double)(?:\.gz)?",
-    re.IGNORECASE,
-)
-
-
-def is_idx_name(name: str) -> bool:
-    """Return True for ``train-images-idx3-ubyte``, ``t10k-labels.idx1-ubyte.gz`` and the like."""
-    return "idx" in name.lower() and _IDX.fullmatch(name) is not None
-
 
 def is_container(name: str) -> bool:
-    """Return True for files of several arrays and for idx files, by their names."""
-    return extension(name) in CONTAINER_EXTENSIONS or is_idx_name(name)
+    """Return True for files of several arrays, by their names."""
+    return extension(name) in CONTAINER_EXTENSIONS
 
 
 def is_array_name(name: str) -> bool:
@@ -85,8 +71,8 @@ def is_array_name(name: str) -> bool:
 
 
 def begins_as_container(head: bytes) -> bool:
-    """Return True if a file begins as HDF5, zip, gzip, idx or safetensors files do."""
-    return head.startswith((b"\x89HDF", b"PK", GZIP, b"\0\0")) or head[8:9] == b"{"
+    """Return True if a file begins as HDF5 and zip files do."""
+    return head.startswith((b"\x89HDF", b"PK"))
 
 
 @dataclass(frozen=True)
@@ -104,10 +90,7 @@ class ArrayColumn:
 
     @property
     def title(self) -> str:
-        """Its name without ``.npy``; ``test-images`` for MNIST's ``t10k-images-idx3-ubyte``."""
-        if found := _IDX.fullmatch(self.name):
-            split = (found[1] or "").lower().replace("t10k", "test")
-            return f"{split}-{found[2]}" if split else found[2]
+        """Its name without ``.npy``."""
         return self.name[:-4] if self.name.lower().endswith(".npy") else self.name
 
     @property
@@ -141,7 +124,7 @@ class ArrayColumn:
 
 
 class ArrayFile:
-    """An open file of arrays, or the ``.npy`` and idx files of one folder.
+    """An open file of arrays, or the ``.npy`` files of one folder.
 
     Attributes:
         columns: arrays that have rows, by name. left_out: name of anything else -> why.
@@ -242,14 +225,12 @@ def damage(where: str = "") -> Iterator[None]:
 
 # --- opening files ------------------------------------------------------------------------
 
-_IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-
 
 @contextmanager
 def open_arrays(
     path: Path, names: Sequence[str] | None, scratch: Path, stamp: int = 0
 ) -> Iterator[ArrayFile]:
-    """Open a file of arrays, or of a folder the ``.npy`` and idx files of these names.
+    """Open a file of arrays, or of a folder the ``.npy`` files of these names.
 
     Args:
         names: columns that will be read; None for all of a file. scratch: a folder for unpacked
@@ -264,15 +245,13 @@ def open_arrays(
         with damage(show_path(path)):
             if path.is_dir():
                 for name in names or ():
-                    _add_npy(file, path / name, scratch)
-            elif ending == SAFETENSORS:
-                _add_safetensors(file, path, stack)
+                    _add_npy(file, path / name)
             elif ending == NPZ:
                 _add_npz(file, path, stack, names, scratch / f"{stamp}")
             elif ending in HDF5_EXTENSIONS:
                 _add_hdf5(file, path, stack)
             else:
-                _add_npy(file, path, scratch)
+                _add_npy(file, path)
         yield file
 
 
@@ -286,46 +265,15 @@ def _map_file(path: Path) -> memoryview:
         return mapped(file.fileno(), os.fstat(file.fileno()).st_size)
 
 
-def _add_npy(file: ArrayFile, path: Path, scratch: Path) -> None:
-    """Add a ``.npy`` or idx file, a column called by the file's name."""
+def _add_npy(file: ArrayFile, path: Path) -> None:
+    """Add a ``.npy`` file, a column called by the file's name."""
     with damage(show_path(path)):
         view = _map_file(path)
-        if is_idx_name(path.name):
-            array = _idx_array(path, view, scratch)
-            file.add(path.name, array.dtype.newbyteorder("="), array.shape, array)
-        elif holds_pickles(view[:MAX_NPY_HEADER]):
+        if holds_pickles(view[:MAX_NPY_HEADER]):
             file.left_out[path.name] = PICKLED
         else:
             array = parse_npy(view)
             file.add(path.name, array.dtype, array.shape, array)
-
-
-def _idx_array(path: Path, data: memoryview, scratch: Path) -> Array:
-    """Return the array of one of MNIST's files, plain or compressed: two zero bytes, a byte for the
-    type, one for the number of axes, each axis as a big-endian integer, and the values."""
-    if data[:2] == GZIP:  # whatever it is called: browsers unpack without being asked
-        data = _map_file(plain_copy(path, os.path.abspath(path), input_stamp(path), scratch))
-    if len(data) < 4 or bytes(data[:2]) != b"\0\0" or data[2] not in _IDX_DTYPES or data[3] > 32:
-        raise FormatError(f"is no idx file: it begins with {bytes(data[:8])!r}; fetch it again")
-    start, dtype = 4 + 4 * data[3], np.dtype(_IDX_DTYPES[data[2]])
-    shape = [int.from_bytes(data[i : i + 4]) for i in range(4, min(start, len(data)), 4)]
-    if len(data) != start + dtype.itemsize * prod(shape):
-        raise FormatError(f"is damaged: {len(data):,} bytes do not fit {shape}; fetch it again")
-    return np.ndarray(shape, dtype, data, start)
-
-
-def _add_safetensors(file: ArrayFile, path: Path, stack: ExitStack) -> None:
-    """Add the arrays of a file, which its own library maps."""
-    try:
-        from safetensors import safe_open
-    except ImportError as error:
-        raise CorpusError("needs the safetensors library: pip install safetensors") from error
-    _open(path).close()
-    held = stack.enter_context(safe_open(path, "np"))
-    for name in held.keys():  # noqa: SIM118 (it is no mapping)
-        part = held.get_slice(name)
-        shape = tuple(part.get_shape())
-        file.add(name, part[:0].dtype if shape else np.dtype("u1"), shape, part)
 
 
 def _add_npz(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +16,7 @@ from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import extension, input_stamp, join
 from shardkit.inputs.folders import Root, walk_named
+from shardkit.inputs.guards import notes_on_labels, notes_on_splits
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.rows.row_columns import (
     BLOCK_BYTES,
@@ -28,27 +29,29 @@ from shardkit.inputs.rows.row_columns import (
     damage,
     is_array_name,
     is_container,
-    is_idx_name,
     open_arrays,
 )
 from shardkit.inputs.sample_files import (
+    REJECT,
+    RUN_ROWS,
+    Cell,
+    Listed,
     SampleFile,
     SampleFiles,
     claim_files,
-    field_of,
     in_splits,
+)
+from shardkit.inputs.stored_values import (
+    field_of,
     looks_like_label,
-    notes_on_labels,
     refuse_equal_fields,
     require_picture,
 )
 from shardkit.samples.encoding import npy_layout
-from shardkit.samples.sample import SampleBatch, Value, pack_paths
+from shardkit.samples.sample import pack_paths
 from shardkit.samples.split_names import split_word, splits_by_words
 from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
-
-RUN_ROWS = 65_536
 
 MOST_COLUMNS = 16
 """Most ``.npy`` files of a folder that are taken for columns."""
@@ -62,7 +65,6 @@ class RowSet(SampleFile):
     """Rows of one split in one file, or in the ``.npy`` files of one folder."""
 
     columns: Group = field(default_factory=dict)
-    stamp: int = 0
 
 
 class RowCorpus(SampleFiles):
@@ -90,6 +92,10 @@ class RowCorpus(SampleFiles):
             self._look(sorted(texts))
 
     @classmethod
+    def is_wanted(cls, name: str) -> bool:
+        return is_array_name(name)
+
+    @classmethod
     def claim(cls, look: Look) -> Claim | None:
         names = [name for name in look.top.names if extension(name) in ("", ".pkl", ".pickle")]
         pickles = [n for n in names[:64] if b"\x80\x02" <= look.head(n, 2) <= b"\x80\x05"]
@@ -109,11 +115,11 @@ class RowCorpus(SampleFiles):
         """Read all headers and labels, and decide what becomes of the columns: of all, or of those
         in ``fields``, by their names with or without a split's word."""
         self._fields = None if fields is None else [*fields]
-        self._ignored, self._files = {}, []
+        self._passed, self._files, self.notes = {}, [], []
         left_out: dict[str, list[str]] = {}  # why -> names
         labels: dict[str, list[int]] = {}  # name -> smallest and largest numbers
         known: set[str] = set()
-        found, names = self._find_arrays(left_out)
+        found, names = self._find_arrays()
         is_told = any(file.split != "train" for file in found)
         with TemporaryDirectory() as scratch:
             for file in found:
@@ -130,9 +136,7 @@ class RowCorpus(SampleFiles):
                         if fields is None:
                             refuse_series(group, where)
                         own_split = told or split or "train"
-                        stamp = _stamp(path, [column.name for column in group.values()])
-                        rows = RowSet(own_split, file.base, file.prefix, group, stamp)
-                        self._files.append(rows)
+                        self._files.append(RowSet(own_split, file.base, file.prefix, group))
                         for name in [n for n, c in group.items() if c.is_label and c.num_rows]:
                             with damage(where):
                                 numbers = arrays.array(group[name].name)[:]
@@ -144,26 +148,21 @@ class RowCorpus(SampleFiles):
         for why, columns in left_out.items():
             self.notes.append(f"left out: {first_few([*dict.fromkeys(columns)], 8)}: {why}")
 
-    def _find_arrays(
-        self, left_out: dict[str, list[str]]
-    ) -> tuple[list[SampleFile], dict[str, list[str]]]:
-        """Return files, and folders of ``.npy`` or idx files, with the names of those."""
+    def _find_arrays(self) -> tuple[list[SampleFile], dict[str, list[str]]]:
+        """Return files, and folders of ``.npy`` files, with the names of those."""
         if not self.source.is_dir():
-            return self._find(is_array_name), {}
+            return self.find(), {}
         found: list[tuple[Root, str]] = []
         held: dict[str, list[str]] = {}
-        for root, folder in walk_named(self.source, is_array_name, self._ignored):
-            packed = [n for n in folder.names if is_idx_name(n) and n[:-3] in folder.names]
-            if packed:
-                left_out["the same lies next to it, not compressed"] = packed
+        for root, folder in walk_named(self.source, is_array_name, self._passed):
             for name in [*folder.names, *folder.lost]:  # what leads nowhere is refused when opened
                 if extension(name) in CONTAINER_EXTENSIONS:
                     found.append((root, join(folder.base, name)))
-                elif name not in packed:
+                else:
                     held.setdefault(folder.base, []).append(name)
             if folder.base in held:
                 found.append((root, folder.base))
-        return in_splits(found, ""), held
+        return in_splits(found, self.source), held
 
     def _decide(self, labels: dict[str, list[int]]) -> None:
         """Decide what field each column is. ``cls`` is the only one of whole numbers from 0 that is
@@ -187,7 +186,7 @@ class RowCorpus(SampleFiles):
         held = [(name, column) for each in self._files for name, column in each.columns.items()]
         whole = [*labels.keys() - {name for name, column in held if not column.is_label}]
         label = whole[0] if len(whole) == 1 and min(labels[whole[0]]) >= 0 else None
-        self.notes = self._notes_on_names()
+        self.notes += notes_on_splits(order)
         if label is not None:
             told = f"from {min(labels[label])} to {max(labels[label])}"
             self.notes.insert(0, f"cls is {label!r}, {told}")
@@ -204,85 +203,76 @@ class RowCorpus(SampleFiles):
         made = {tuple(column[1:]) for plan in self._plans.values() for column in plan}
         self.has_text, self.has_pictures = ("txt", "txt") in made, ("", "picture") in made
 
-    def _runs_of(self, rows: RowSet, scratch: Path) -> Iterator[Run]:
-        path = self._path(rows.base)
-        names = [column.name for column in rows.columns.values()]
-        with (
-            os_errors(f"listing the rows of {show_path(path)}"),
-            damage(show_path(path)),
-            open_arrays(path, names, scratch, rows.stamp) as file,
-        ):
+    def listed(self, file: RowSet, stamp: int, scratch: Path) -> Iterator[Listed]:
+        path, columns = self._path(file.base), [*file.columns.values()]
+        names = [column.name for column in columns]
+        with damage(show_path(path)), open_arrays(path, names, scratch, stamp) as arrays:
             for name in names:  # unpacks what is compressed, before workers read it
-                file.array(name)
-        prefix = os.fsencode(f"{rows.prefix}/" if rows.prefix else "")
-        told = b":" + rows.split.encode() if self._in_splits else b""
-        row_bytes = sum(column.row_bytes for column in rows.columns.values())
-        num_rows = next((column.num_rows for column in rows.columns.values()), 0)
+                arrays.array(name)
+        told = b":" + file.split.encode() if self._in_splits else b""
+        row_bytes = sum(column.row_bytes for column in columns)
+        num_rows = columns[0].num_rows if columns else 0
         for start in range(0, num_rows, RUN_ROWS):
             numbers = range(start, min(start + RUN_ROWS, num_rows))
-            yield Run(
-                split=rows.split,
-                base=rows.base,
-                locators=[b"%d%s" % (number, told) for number in numbers],
-                keys=[prefix + b"%012d" % number for number in numbers],
-                sizes=[row_bytes] * len(numbers),
-                stamps=[rows.stamp] * len(numbers),
-            )
+            locators = [b"%d%s" % (number, told) for number in numbers]
+            yield locators, file.keys(numbers), [row_bytes] * len(numbers)
 
-    def read(self, run: Run, scratch: Path) -> SampleBatch:
-        batch = SampleBatch()
-        path = self._path(run.base)
-        split = run.locators[0].decode().partition(":")[2]
-        plan = self._plans[split or "train"]
-        names = [column for column, _, _ in plan]
-        rows = [int(locator.partition(b":")[0]) for locator in run.locators]
+    def stamp(self, base: str) -> int:
+        path = self._path(base)
+        if not path.is_dir():
+            return input_stamp(path)
+        names = sorted(name for name in os.listdir(path) if extension(name) == NPY)
+        return sum(input_stamp(path / name) for name in names) & (2**63 - 1)
+
+    def rows(self, run: Run, scratch: Path) -> Iterator[list[Cell] | str]:
+        plan = self._plans[_split_in(run.locators[0]) or "train"]
+        numbers = [int(locator.partition(b":")[0]) for locator in run.locators]
         most = max(BLOCK_BYTES // max(run.sizes[0], 1), 1)
-        breaks = [i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1 or i % most == 0]
-        with os_errors(f"reading {show_path(path)}"):
-            try:
-                if _stamp(path, names) != run.stamps[0]:
-                    raise SampleError("the file changed while packing")
-                with open_arrays(path, names, scratch, run.stamps[0]) as file:
-                    for start, stop in pairwise([0, *breaks, len(rows)]):
-                        batch.extend(self._read_part(file, run.slice(start, stop), plan, split))
-            except (SampleError, FormatError) as error:
-                reason = str(error).removeprefix(f"{show_path(path)}: ")
-                return SampleBatch(rejects=[(self._at(run, i), reason) for i in range(len(run))])
-        return batch
+        breaks = [
+            i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1 or i % most == 0
+        ]
+        names = [column for column, _, _ in plan]
+        with open_arrays(self._path(run.base), names, scratch, run.stamps[0]) as file:
+            for start, stop in pairwise([0, *breaks, len(numbers)]):
+                yield from _cells(file, plan, numbers[start], numbers[start] + stop - start)
+
+    def paths_of(self, run: Run) -> Callable[[bytes, list[Cell]], bytes]:
+        split = _split_in(run.locators[0]) if len(run) else ""
+        start = os.fsencode(f"{split}/" if split else "")
+        return lambda key, cells: pack_paths(key, [start + key + end for _, _, end in cells])
 
     def entry_name(self, run: Run, i: int) -> str:
         """Two splits may lie in one file, and the rows of each are counted from 0."""
-        split = os.fsdecode(run.locators[i]).partition(":")[2]
-        return self._at(run, i) + (f" of {split}" if split else "")
+        split = _split_in(run.locators[i])
+        return super().entry_name(run, i) + (f" of {split}" if split else "")
 
-    def _at(self, run: Run, i: int) -> str:
-        return f"{run.base or self.source.name} at row {int(run.locators[i].partition(b':')[0])}"
 
-    def _read_part(
-        self, file: ArrayFile, run: Run, plan: list[list[str]], split: str
-    ) -> SampleBatch:
-        """Read rows that follow one another; if they cannot be read at once, each by itself."""
-        start = int(run.locators[0].partition(b":")[0])
-        columns: dict[str, list[Value | None]] = {}
-        try:
-            for name, field, how in plan:
-                values = file.values(name, how, start, start + len(run))
-                for i, value in enumerate(values):
-                    held = field + (require_picture(value) if how == "picture" else "")
-                    columns.setdefault(held, [None] * len(run))[i] = value
-        except (SampleError, FormatError) as error:
-            if len(run) == 1:
-                return SampleBatch(rejects=[(self._at(run, 0), str(error))])
-            batch = SampleBatch()
-            for i in range(len(run)):
-                batch.extend(self._read_part(file, run.slice(i, i + 1), plan, split))
-            return batch
-        batch = SampleBatch([*run.keys], [], columns)
-        for i, key in enumerate(run.keys):
-            stem = os.fsencode(f"{split}/" if split else "") + key + b"."
-            paths = [stem + os.fsencode(name) for name in sorted(batch.fields(i))]
-            batch.paths.append(pack_paths(key, paths))
-        return batch
+def _split_in(locator: bytes) -> str:
+    """Return the split that a locator names, ``""`` if it names none, or none is read."""
+    return "" if locator.startswith(REJECT) else os.fsdecode(locator.partition(b":")[2])
+
+
+def _cells(
+    file: ArrayFile, plan: Sequence[Sequence[str]], start: int, stop: int
+) -> Iterator[list[Cell] | str]:
+    """Yield rows that follow one another; if they cannot be read at once, each by itself."""
+    columns: list[list[Cell]] = []
+    try:
+        for name, field_name, how in plan:
+            values = file.values(name, how, start, stop)
+            fields = [field_name] * len(values)
+            if how == "picture":
+                fields = [field_name + require_picture(value) for value in values]
+            own = zip(fields, values, strict=True)
+            columns.append([(field, value, b"." + field.encode()) for field, value in own])
+    except (SampleError, FormatError) as error:
+        if stop - start == 1:
+            yield str(error)
+            return
+        for row in range(start, stop):
+            yield from _cells(file, plan, row, row + 1)
+        return
+    yield from map(list, zip(*columns, strict=True))
 
 
 def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
@@ -297,13 +287,6 @@ def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
     fields = {name: field_of(name, how, is_only) for name, how in hows.items()}
     refuse_equal_fields(fields, show_path(rows.base))
     return [[rows.columns[name].name, fields[name], hows[name]] for name in hows]
-
-
-def _stamp(path: Path, names: Iterable[str]) -> int:
-    """Return a file's stamp; of a folder, one of its files of these names. Raises FormatError."""
-    if not path.is_dir():
-        return input_stamp(path)
-    return sum(input_stamp(path / name) for name in names) & (2**63 - 1)
 
 
 # --- which columns go together ------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Any
 
 from shardkit.errors import FormatError
 from shardkit.images.sniff import image_field
+from shardkit.inputs.sample_files import Cell
 from shardkit.inputs.tables import media
 from shardkit.inputs.tables.columns import FILES, TableColumn, TableColumns, field_base
-from shardkit.inputs.tables.row_files import Cell
 from shardkit.samples.encoding import npy_header
 
 Cells = Sequence[Cell] | str

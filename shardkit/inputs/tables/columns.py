@@ -79,14 +79,12 @@ class TableColumn:
 TableColumns = dict[str, TableColumn]
 
 
-def notes_on_labels(columns: Sequence[TableColumn]) -> list[str]:
-    """Return a line for each column that is named as a label, and is none."""
-    has_label = any(c.how in ("label", "index") for c in columns)
+def labels_not_taken(columns: Sequence[TableColumn]) -> list[str]:
+    """Return the columns that are named as labels, where none of them is."""
+    if any(c.how in ("label", "index") for c in columns):
+        return []
     return [
-        f"column {c.name!r} is field {c.field()}, not cls, which holds whole numbers of a column"
-        " called label or of the only ClassLabel: docs/recipes/tables.md"
-        for c in (() if has_label else columns)
-        if c.names or (c.name.lower() in CLASS_WORDS and c.how not in FILES)
+        c.name for c in columns if c.names or (c.name.lower() in CLASS_WORDS and c.how not in FILES)
     ]
 
 

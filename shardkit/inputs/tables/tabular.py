@@ -18,20 +18,20 @@ from typing import Any, ClassVar, Self
 from shardkit.errors import CorpusError, FormatError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
+from shardkit.inputs.file_splits import MAX_BYTES
 from shardkit.inputs.files import input_stamp, join
-from shardkit.inputs.folders import Root, list_names, pass_over
-from shardkit.inputs.guards import notes_on_splits
+from shardkit.inputs.folders import list_names, pass_over
+from shardkit.inputs.guards import notes_on_labels, notes_on_splits
 from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, SampleFile, SampleFiles
 from shardkit.inputs.tables.cells import columns_of, kind_of_files, rows_of
 from shardkit.inputs.tables.columns import (
     TableColumn,
     TableColumns,
+    labels_not_taken,
     listed,
     make_plan,
-    notes_on_labels,
 )
-from shardkit.inputs.tables.hub import MAX_BYTES
-from shardkit.inputs.tables.row_files import RUN_ROWS, Cell, Files, Listed, RowFiles
 from shardkit.inputs.tables.table_files import ArrowTable, ParquetTable, Table, arrow_errors
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import show_path
@@ -43,7 +43,7 @@ It counts as input, so that a shard of a million small numbers does not take mor
 pictures."""
 
 
-class TableCorpus(RowFiles):
+class TableCorpus(SampleFiles):
     """Rows of files of tables; a locator is the row's number in its file. Reading goes on where the
     last call ended.
 
@@ -51,6 +51,7 @@ class TableCorpus(RowFiles):
     columns are rejected: nothing of them is left out without a word.
     """
 
+    options = frozenset({"text_field", "fields"})
     table: ClassVar[type[Table]] = ParquetTable
     _made_of: tuple[Path, int] | None = None
     _table: Table
@@ -66,8 +67,9 @@ class TableCorpus(RowFiles):
         fields: Sequence[str] | None = None,
         tokenized: bool = False,
     ) -> None:
-        self.source = source
+        super().__init__(source)
         self._is_chosen = fields is not None or tokenized
+        self._files = self.find()
         where = self._survey()
         columns: Sequence[TableColumn] = ()
         if where:
@@ -77,15 +79,13 @@ class TableCorpus(RowFiles):
         self._take(columns, [c.name for c in columns] if is_alone else fields)
         if is_alone:
             self.notes.append(f"only the text is tokenized, not {', '.join(others)}")
-        self.notes += self.file_notes
         if self.has_card_classes and not any(c.names for c in columns):
             self.notes.append("README.md names classes, and no file does: docs/recipes/tables.md")
 
     def _take(self, columns: Sequence[TableColumn], fields: Sequence[str] | None) -> None:
         self._columns = columns
         self._fields = None if fields is None else [*fields]
-        self.ignored: dict[str, int] = {}
-        self.notes: list[str] = notes_on_labels(columns)
+        self.notes = [*notes_on_labels(labels_not_taken(columns)), *self.notes]
         texts = [c.name for c in columns if c.how == "text" and not c.base]
         self.text_field = texts[0] if texts else None
         self.classes = next((c.names for c in columns if c.how == "label"), None)
@@ -94,8 +94,7 @@ class TableCorpus(RowFiles):
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        made = cls.__new__(cls)
-        made.source = source
+        made = super().from_spec(source, spec)
         columns = []
         for name, own in spec["columns"].items():
             names = spec["classes"] if own["as"] == "label" else spec["names"].get(name)
@@ -116,15 +115,15 @@ class TableCorpus(RowFiles):
 
     def shown(self, base: str) -> str:
         """Return a file's name for messages."""
-        return show_path(self.source / base)
+        return show_path(self._path(base))
 
     def _survey(self) -> str:
         """Find the columns of the first file, and return its name, or ""."""
         self._there: TableColumns = {}
-        for _, base in self.files({}):
+        for file in self._files:
             try:
-                self._there = self._look(base, is_deep=True)
-                return self.shown(base)
+                self._there = self._look(file.base, is_deep=True)
+                return self.shown(file.base)
             except FormatError:  # listing makes a reject of it
                 continue
         return ""
@@ -132,7 +131,7 @@ class TableCorpus(RowFiles):
     def _look(self, base: str, *, is_deep: bool = False) -> TableColumns:
         """Return a file's columns, judged by types and by what Hugging Face says; ``is_deep``: by
         the first values, too, where nobody says what bytes are. Raises FormatError."""
-        path = self.source / base
+        path = self._path(base)
         with os_errors(f"opening {show_path(path)}"), arrow_errors(path):
             input_stamp(path)
             table = self.table(path)
@@ -148,17 +147,18 @@ class TableCorpus(RowFiles):
 
     # --- listing and reading --------------------------------------------------------------
 
-    def listed(self, base: str, stamp: int, scratch: Path) -> Iterator[Listed]:
-        self._refuse_misfit(self._look(base))
+    def listed(self, file: SampleFile, stamp: int, scratch: Path) -> Iterator[Listed]:
+        self._refuse_misfit(self._look(file.base))
         arrays = sum(column.how in ("number", "array") for column in self._columns) * ARRAY_BYTES
-        with arrow_errors(self.source / base):
-            pieces = self.table(self.source / base).sizes([c.name for c in self._columns])
+        path = self._path(file.base)
+        with arrow_errors(path):
+            pieces = self.table(path).sizes([c.name for c in self._columns])
         start = 0
         for num_rows, num_bytes in pieces:
             for left in range(num_rows, 0, -RUN_ROWS):
                 rows = range(start, start + min(left, RUN_ROWS))
                 sizes = [num_bytes // num_rows + arrays] * len(rows)
-                yield [b"%d" % row for row in rows], rows, sizes
+                yield [b"%d" % row for row in rows], file.keys(rows), sizes
                 start = rows.stop
 
     def _refuse_misfit(self, there: TableColumns) -> None:
@@ -176,7 +176,7 @@ class TableCorpus(RowFiles):
             )
 
     def rows(self, run: Run, scratch: Path) -> Iterator[list[Cell] | str]:
-        made_of = self.source / run.base, run.stamps[0]
+        made_of = self._path(run.base), run.stamps[0]
         for locator in run.locators:
             row = int(locator)
             if made_of != self._made_of or row not in self._rows:
@@ -238,9 +238,9 @@ class SpooledCorpus(ParquetCorpus):
         self._splits = splits
         super().__init__(source, *options)
 
-    def files(self, ignored: dict[str, int]) -> Files:
-        self.file_notes = notes_on_splits(self._splits)
-        return [(Root(split, ""), spool_name(split)) for split in self._splits]
+    def find(self) -> list[SampleFile]:
+        self.notes += notes_on_splits(self._splits)
+        return [SampleFile(own, spool_name(own), spool_name(own)) for own in self._splits]
 
     def shown(self, base: str) -> str:
         return f"split {base.removesuffix('.parquet')!r}"
@@ -268,17 +268,16 @@ class SavedCorpus(TableCorpus):
         is_one = _DICT in look.top.names or {_INFO, _STATE} <= {*look.top.names}
         return Claim(Strength.MARKED, "a sample is a row of a saved dataset") if is_one else None
 
-    def files(self, ignored: dict[str, int]) -> Files:
-        self.file_notes = []
+    def find(self) -> list[SampleFile]:
         try:
-            found = [*self._saved(ignored)] if self.claim(Look(self.source)) else []
+            found = [*self._saved()] if self.claim(Look(self.source)) else []
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             where = show_path(self.source)
             raise FormatError(f"{where} cannot be read: {error}; save the dataset again") from error
-        self.file_notes += notes_on_splits([*dict.fromkeys(root.split for root, _ in found)])
+        self.notes += notes_on_splits([*dict.fromkeys(file.split for file in found)])
         return found
 
-    def _saved(self, ignored: dict[str, int]) -> Iterator[tuple[Root, str]]:
+    def _saved(self) -> Iterator[SampleFile]:
         splits = [""]
         if (self.source / _DICT).is_file():
             splits = _read_json(self.source / _DICT)["splits"]
@@ -293,9 +292,9 @@ class SavedCorpus(TableCorpus):
             if absent := [name for name in names if name not in there]:
                 raise ValueError(f"{_STATE} names {absent[0]!r}, which is not there")
             for name in there.difference(names):  # of a dataset that was saved there before
-                pass_over(name, ignored)
-            root = Root(base or str(state.get("_split") or "train"), base)
-            yield from ((root, join(base, name)) for name in names)
+                pass_over(name, self._passed)
+            split = base or str(state.get("_split") or "train")
+            yield from (SampleFile(split, join(base, name), name) for name in names)
 
     def described(self, base: str) -> dict[str, Any]:
         path = (self.source / base).parent / _INFO

@@ -1,4 +1,4 @@
-"""Splits of files of rows, by their names as the Hugging Face hub has them:
+"""Splits of files, by their names as the Hugging Face hub has them:
 ``data/train-00000-of-00002.parquet``, or ``plain_text/train/0000.parquet``.
 
 What only the card (``README.md``) of a dataset tells is left to ``datasets.load_dataset``.
@@ -13,7 +13,6 @@ from pathlib import Path
 from shardkit.errors import CorpusError
 from shardkit.index.manifest import is_field_name
 from shardkit.memory.whole_files import read_file
-from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import first_few, show_path
 
@@ -39,7 +38,7 @@ def splits_of_paths(paths: Sequence[str], source: Path) -> list[str]:
     folders: dict[str, dict[str, str]] = {}
     for path, split in zip(paths, splits, strict=True):
         if split is not None:
-            others = [name for name in path.split("/")[:-1] if not _is_split(name)]
+            others = [name for name in path.split("/")[:-1] if not splits_by_words([name])]
             held = folders.setdefault(split, {})
             held.setdefault("/".join(others).removeprefix("data"), path)
             if len(held) > 1:
@@ -61,18 +60,13 @@ def splits_of_paths(paths: Sequence[str], source: Path) -> list[str]:
 
 
 def _split_of(path: str) -> str | None:
-    """Return the split among the words of a file's name, or else the innermost folder that is
-    called after one."""
+    """Return the split among the words of a file's name, or else of the innermost folder that is
+    called after one: ``partial-train`` is a part of one that the hub converted."""
     *folders, name = path.split("/")
     if words := splits_by_words([name]):
         numbered = _before_number(path) or ""
         return numbered if numbered.startswith(f"{words[0]}_") else words[0]
-    return next((own.removeprefix("partial-") for own in folders[::-1] if _is_split(own)), None)
-
-
-def _is_split(folder: str) -> bool:
-    """Return True for a split's name; ``partial-train`` is a part of one that the hub converted."""
-    return folder.removeprefix("partial-") in SPLIT_NAMES
+    return next((words[0] for own in folders[::-1] if (words := splits_by_words([own]))), None)
 
 
 def _before_number(path: str) -> str | None:
