@@ -88,16 +88,6 @@ def make_voc(root: Path) -> Path:
     return root
 
 
-def make_carvana(root: Path) -> Path:
-    """Write Carvana as Kaggle unpacks it: splits lie in names, and the test has no masks."""
-    for i in range(5):
-        write(root / "train" / f"0{i}_01.jpg", picture(i))
-        write(root / "train_masks" / f"0{i}_01_mask.gif", picture(i, kind="GIF"))
-    write(root / "test" / "07_01.jpg", picture(7))
-    write(root / "train_masks.csv", "img,rle_mask\n00_01.jpg,1 2\n")
-    return root
-
-
 ROWS: list[dict[str, Any]] = [
     {
         "file_name": f"{i}.jpg",
@@ -213,7 +203,6 @@ MAKERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "parallel": ("parallel", make_parallel),
     "masks in splits": ("parallel", make_masks),
     "voc": ("parallel", make_voc),
-    "carvana": ("parallel", make_carvana),
     "companions": ("companions", make_companions),
     "metadata.jsonl": ("metadata", make_metadata),
     "metadata.csv": ("metadata", lambda root: make_metadata(root, "metadata.csv")),

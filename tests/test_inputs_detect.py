@@ -15,12 +15,11 @@ from test_inputs_files import JPG, WALKED, one_of_each, tree
 
 import shardkit
 from shardkit.cli.pack import KINDS as NAMES
-from shardkit.cli.pack import OLD_KINDS, KindName
 from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.inputs import files
 from shardkit.inputs.files import extension
 from shardkit.inputs.look import Look, _spread
-from shardkit.inputs.open import CORPORA, KINDS, OLD_NAMES, detect, open_corpus
+from shardkit.inputs.open import CORPORA, KINDS, detect, open_corpus
 
 
 def folder(root: Path, names: list[str]) -> Path:
@@ -81,43 +80,31 @@ def test_one_file_of_lines(tmp_path: Path, name: str) -> None:
         ),
         (
             [f"{i}.jpg" for i in range(10)] + ["x.png", "y.png"] + [f"{i}.txt" for i in "abcdefg"],
-            "HERE holds images: 12 files (.jpg 10, .png 2); text: 7 files (.txt 7);"
-            " choose with --corpus images|text|files",
+            "HERE may be read in several ways: each image a sample, 12 files (.jpg 10, .png 2)"
+            " (--corpus images); or each text a sample, 7 files (.txt 7) (--corpus text); choose"
+            " one",
         ),
         (
             ["a.jpg", "x.tfrecord"],
-            "HERE may be read in several ways: each image a sample (--corpus images); or"
-            " TFRecord files, each entry a sample (--corpus tfrecord); choose one",
+            "HERE may be read in several ways: each image a sample, 1 file (.jpg 1) (--corpus"
+            " images); or TFRecord files, each entry a sample (--corpus tfrecord); choose one",
         ),
         (
             ["a.jsonl", "b.npy", "c.xyz"],
-            "HERE holds lines of JSON: 1 file (.jsonl 1); arrays: 1 file (.npy 1); and"
-            " 1 file (.xyz 1) of other kinds; choose with --corpus jsonl|arrays|files",
-        ),
-        (
-            ["a.jpg", "b.jpg", "x.mp3", "y.WAV", "z.mp4"],
-            "HERE holds sound or film: 3 files (.mp3 1, .mp4 1, .wav 1); images: 2 files (.jpg 2);"
-            " choose with --corpus images|media|files",
+            "HERE may be read in several ways: a sample is a row of lines of JSON, 1 file"
+            " (.jsonl 1) (--corpus jsonl); or each .npy file is a sample, 1 file (.npy 1) (--corpus"
+            " arrays); or 1 file (.xyz 1) of other kinds (--corpus files takes any); choose one",
         ),
         (
             ["a.jsonl", "x.csv", "y.csv"],
-            "HERE holds lines of JSON: 1 file (.jsonl 1); and 2 files (.csv 2) of other"
-            " kinds; choose with --corpus jsonl|files",
-        ),
-        (
-            [*(f"{i}/{i}.xyz" for i in range(3)), "poses.txt", "times.txt"],
-            "HERE holds text: 2 files (.txt 2); and 3 files (.xyz 3) of other kinds; choose with"
-            " --corpus text|files",
+            "HERE may be read in several ways: a sample is a row of lines of JSON, 1 file"
+            " (.jsonl 1) (--corpus jsonl); or 2 files (.csv 2) of other kinds (--corpus files takes"
+            " any); choose one",
         ),
         (
             ["README.txt", "a.off", "b.off"],
             "nothing to pack in HERE: 2 files (.off 2), none of a known kind; choose --corpus"
             " files, which takes any, or see docs/recipes",
-        ),
-        (
-            [f"{i}.jpg" for i in range(19)] + ["0.txt", "list.txt"],
-            "HERE holds images: 19 files (.jpg 19); text: 2 files (.txt 2);"
-            " choose with --corpus images|text|files",
         ),
         (
             ["shardkit.json", "train-00000.tar"],
@@ -226,11 +213,8 @@ def test_a_folder_that_cannot_be_listed_hides_no_others(
 
 
 def test_the_table() -> None:
-    assert [kind.name for kind in KINDS] == NAMES == [*CORPORA]
+    assert [*KINDS] == NAMES == [*CORPORA]
     assert all(made.kind == kind for kind, made in CORPORA.items())
-    assert OLD_KINDS == OLD_NAMES and {*OLD_NAMES.values()} <= {*NAMES}
-    for old, kind in OLD_NAMES.items():
-        assert KindName(NAMES).convert(old, None, None) == kind and CORPORA[old].kind == kind
 
 
 def test_the_kind_can_be_chosen(tmp_path: Path) -> None:

@@ -59,8 +59,6 @@ Places365 | data | labels labels.csv | train 2 | cls jpg
     data/a/abbey/0.jpg data/b/bar/0.jpg labels.csv=path,label;a/abbey/0.jpg,abbey;b/bar/0.jpg,bar
 VCTK | | | train 3 | flac txt.txt
     txt/p225/0-2.txt wav48/p225/0-2.flac speaker-info.txt
-Medical Segmentation Decathlon | | | test 1, train 3 | labels.nii.gz nii.gz
-    imagesTr/0-2.nii.gz labelsTr/0-2.nii.gz imagesTs/7.nii.gz dataset.json
 """
 """Dataset, the folder to pack, option, samples of splits, fields; and its files."""
 
@@ -95,6 +93,8 @@ LJSpeech with its texts | ljspeech | train 2 | txt wav
 MVTec AD | bottle | test 2, train 2 | cls mask.png png
     BOTTLE/train/good/0-1.png BOTTLE/test/good/0.png BOTTLE/test/bad/0.png
     BOTTLE/ground_truth/bad/0_mask.png
+Splits in names of folders: Carvana | carvana-lmdb | test 1, train 3 | jpg mask.gif
+    carvana/train/0-2.jpg carvana/train_masks/0-2_mask.gif carvana/test/7.jpg
 LoveDA, all of it | loveda | train 4, val 2 | cls mask.png png
     LoveDA/Train/Rural/images_png/0-1.png LoveDA/Train/Rural/masks_png/0-1.png
     LoveDA/Train/Urban/images_png/2-3.png LoveDA/Train/Urban/masks_png/2-3.png

@@ -25,17 +25,6 @@ KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
 
-OLD_KINDS = {"captions": "metadata"}
-"""Names of earlier releases."""
-
-
-class KindName(click.Choice):  # type: ignore[type-arg]  # none before click 8.2
-    """A kind of input, by its name or by that of an earlier release."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        return str(super().convert(OLD_KINDS.get(value, value), param, ctx))
-
-
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 
 token_options = together(
@@ -82,7 +71,7 @@ token_options = together(
 @click.option(
     "--to", type=click.Choice(CONTAINERS), help="Container format.  [default: npy for tokens]"
 )
-@click.option("--corpus", type=KindName(KINDS), help="Kind of input.  [default: detected]")
+@click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
 @click.option(
     "--labels",
     metavar="FILE[:COLUMN]",

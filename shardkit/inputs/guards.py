@@ -101,44 +101,6 @@ def _belongs_to(word: str, other: str) -> bool:
     return is_other and rest != word and rest in _ANNOTATIONS | _MAYBE_ANNOTATIONS
 
 
-IMAGES = "images"
-"""The track of a split's images, if their folder is named as the split is."""
-
-
-def split_tracks(names: Sequence[str]) -> dict[str, dict[str, str]] | None:
-    """Return split -> track -> folder if each folder is named after both, as Kaggle's ``train``,
-    ``train_masks`` and ``test``; None if one is not, or if none holds annotations."""
-    found: dict[str, dict[str, str]] = {}
-    for name in names:
-        split, word = _split_and_word(name)
-        if split is None or found.setdefault(split, {}).setdefault(word, name) != name:
-            return None
-    words = {_word(word) for own in found.values() for word in own}
-    if len(names) < 2 or words.isdisjoint(_ANNOTATIONS | _MAYBE_ANNOTATIONS):
-        return None
-    return {split: found[split] for split in sorted(found)}
-
-
-_MEDICAL = re.compile("(images|labels)(Tr|Va|Ts)")
-"""The folders of the Medical Segmentation Decathlon."""
-
-_MEDICAL_SPLITS = {"Tr": "train", "Va": "val", "Ts": "test"}
-
-
-def _split_and_word(name: str) -> tuple[str | None, str]:
-    if (split := split_of(name)) is not None:
-        return split, IMAGES
-    if (found := _MEDICAL.fullmatch(name)) is not None:
-        return _MEDICAL_SPLITS[found[2]], found[1]
-    first, _, rest = re.sub("[- ]", "_", name).partition("_")
-    if (split := split_of(first)) is not None and any(rest.lower() in w for w in _WORDS.values()):
-        return split, rest
-    rest, _, last = re.sub("[- ]", "_", name).rpartition("_")
-    if (split := split_of(last)) is not None and any(rest.lower() in w for w in _WORDS.values()):
-        return split, rest
-    return None, ""
-
-
 FEW = 8
 """Folders up to which half of the names decide. Among many, classes have words of splits and of
 parts of samples, too: ImageNet's ``bullet_train`` and ``test_tube``."""

@@ -7,8 +7,7 @@ readers of tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,115 +25,58 @@ from shardkit.system.paths import file_size, first_few, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tars.find import is_tar_source
 
+KINDS = {
+    "images": "images:ImageCorpus",
+    "paired": "paired:PairedCorpus",
+    "parallel": "annotations.parallel:ParallelCorpus",
+    "companions": "paired:CompanionCorpus",
+    "metadata": "annotations.metadata:MetadataCorpus",
+    "coco": "annotations.coco:CocoCorpus",
+    "yolo": "annotations.parallel:YoloCorpus",
+    "text": "text:TextCorpus",
+    "jsonl": "tables.jsonl:JsonlCorpus",
+    "arrays": "arrays:ArrayCorpus",
+    "parquet": "tables.tabular:ParquetCorpus",
+    "hf": "tables.tabular:SavedCorpus",
+    "rows": "rows.row_corpus:RowCorpus",
+    "tfrecord": "records.tfrecord:TfRecordCorpus",
+    "lmdb": "records.lmdb_files:LmdbCorpus",
+    "media": "binaries:MediaCorpus",
+    "files": "binaries:BinaryCorpus",
+}
+"""Kinds of input that ``pack`` takes: name for ``--corpus`` -> module below :mod:`shardkit.inputs`,
+and class."""
 
-def _always(look: Look) -> bool:
-    return True
-
-
-def _never(look: Look) -> bool:
-    return False
-
-
-def _are_mixed(look: Look) -> bool:
-    return len(look.endings) > 1
-
-
-def _may_pair(look: Look) -> bool:
-    """Return True if files have several endings, or one stem is another and a word: ``1_mask``."""
-    if len(look.endings) > 1:
-        return True
-    for folder in look.folders:
-        stems = {name.rpartition(".")[0] for name in folder.names}
-        for sign in "_-. ":
-            if not stems.isdisjoint([stem.rpartition(sign)[0] for stem in stems if sign in stem]):
-                return True
-    return False
-
-
-def _has_others(look: Look) -> bool:
-    return not look.endings or not look.endings.keys() <= IMAGE_EXTENSIONS
-
-
-def _have_roles(look: Look) -> bool:
-    """Return True if a folder is named as part of a sample, or some files are no images."""
-    return _has_others(look) or any(
-        role_of(name, folder.folders) for folder in look.folders for name in folder.folders
-    )
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of input.
-
-    Attributes:
-        name: what ``--corpus`` calls it.
-        home: module below :mod:`shardkit.inputs` and class, ``module:Class``.
-        is_asked: False for a source that is surely not its own, without importing the kind.
-    """
-
-    name: str
-    home: str
-    is_asked: Callable[[Look], bool] = _always
-
-    def load(self) -> type[Any]:
-        """Return its class."""
-        module, _, made = self.home.partition(":")
-        found: type[Any] = getattr(import_module(f"shardkit.inputs.{module}"), made)
-        return found
-
-
-KINDS = (
-    Kind("images", "images:ImageCorpus"),
-    Kind("paired", "paired:PairedCorpus", _may_pair),
-    Kind("parallel", "annotations.parallel:ParallelCorpus", _have_roles),
-    Kind("companions", "paired:CompanionCorpus", _may_pair),
-    Kind("metadata", "annotations.metadata:MetadataCorpus", _are_mixed),
-    Kind("coco", "annotations.coco:CocoCorpus", _are_mixed),
-    Kind("yolo", "annotations.parallel:YoloCorpus", _are_mixed),
-    Kind("text", "text:TextCorpus", _has_others),
-    Kind("jsonl", "tables.jsonl:JsonlCorpus", _has_others),
-    Kind("arrays", "arrays:ArrayCorpus", _has_others),
-    Kind("parquet", "tables.tabular:ParquetCorpus", _has_others),
-    Kind("hf", "tables.tabular:SavedCorpus", _has_others),
-    Kind("rows", "rows.row_corpus:RowCorpus", _has_others),
-    Kind("tfrecord", "records.tfrecord:TfRecordCorpus", _has_others),
-    Kind("lmdb", "records.lmdb_files:LmdbCorpus", _has_others),
-    Kind("media", "binaries:MediaCorpus", _has_others),
-    Kind("files", "binaries:BinaryCorpus", _never),
-)
-"""Kinds of input that ``pack`` takes, under their names for ``--corpus``."""
-
-CONVERTED = (
-    Kind("objects", "objects.rows:RowsCorpus"),
-    Kind("stream", "objects.stream:StreamCorpus"),
-    Kind("dataset", "records.packed:DatasetCorpus"),
-    Kind("tokens", "records.ids:TokenFileCorpus"),
-)
+CONVERTED = {
+    "objects": "objects.rows:RowsCorpus",
+    "stream": "objects.stream:StreamCorpus",
+    "dataset": "records.packed:DatasetCorpus",
+    "tokens": "records.ids:TokenFileCorpus",
+}
 """Kinds for Python objects, which ``pack`` takes, and for packed data, which ``convert`` takes."""
-
-OLD_NAMES: dict[str, str] = {"captions": "metadata"}
-"""Names of earlier releases -> the kind that reads the same now."""
 
 
 class _Table(Mapping[str, type[Input]]):
     """Classes of kinds by name, each imported on first use."""
 
-    def __init__(self, kinds: tuple[Kind, ...]) -> None:
-        self._kinds = {kind.name: kind for kind in kinds}
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes = homes
 
     def __getitem__(self, name: str) -> type[Input]:
-        return self._kinds[OLD_NAMES.get(name, name)].load()
+        module, _, made = self._homes[name].partition(":")
+        found: type[Input] = getattr(import_module(f"shardkit.inputs.{module}"), made)
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
+        return iter(self._homes)
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._homes)
 
 
 CORPORA = _Table(KINDS)
 
-_ALL = _Table((*KINDS, *CONVERTED))
+_ALL = _Table(KINDS | CONVERTED)
 
 
 def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:
@@ -144,11 +86,8 @@ def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:
 
 # --- from a source to its kind --------------------------------------------------------------
 
-DOMINANT = 100
-"""A kind wins against strays if it has this many times their files."""
-
 OUTNUMBERED = 10
-"""The factor that is enough if the strays are texts or media: lists and clips next to images."""
+"""A kind wins against strays if it has this many times their files."""
 
 FEW_FILES = 16
 """Files that may merely explain others of more bytes: lists of classes next to ``.bin`` files,
@@ -178,7 +117,6 @@ def open_corpus(
         StorageError: a folder cannot be listed.
     """
     source = Path(source)
-    kind = OLD_NAMES.get(kind or "", kind)
     if kind is not None and kind not in CORPORA:
         raise CorpusError(f"{kind!r} is no kind of corpus; choose one of {', '.join(CORPORA)}")
     is_given = kind is not None
@@ -241,33 +179,50 @@ def detect(look: Look) -> str:
     with os_errors(f"looking at {where}"):
         refuse_orphans(look.source)
         claims = _claims(look)
-    if not claims and is_tar_source(look.source):
-        what = "a tar file" if look.is_file else "a folder of tar files"
-        raise CorpusError(f"{where} is {what}; use: shardkit convert")
     if not claims:
         raise CorpusError(_nothing(look))
     best = max(claims, key=lambda kind: claims[kind].num_files)
-    is_files = claims[best].strength == Strength.FILES and not look.is_file
-    if is_files and all(CORPORA[kind].extensions for kind in claims):
-        num_strays = Counter({kind: c.num_files for kind, c in claims.items() if kind != best})
+    num_others = sum(claim.num_files for claim in claims.values()) - claims[best].num_files
+    are_files = claims[best].strength == Strength.FILES and not look.is_file
+    if not are_files or not all(CORPORA[kind].extensions for kind in claims):
+        is_clear, unknown = len(claims) == 1, Counter[str]()
+    else:
         unknown = _unknown(look, claims)
-        factor = OUTNUMBERED if {*num_strays} <= {"text", "media"} else DOMINANT
-        is_clear = claims[best].num_files >= factor * num_strays.total()
-        is_clear &= claims[best].num_files >= unknown.total()
-        if not is_clear or _is_outweighed(look, unknown):
-            raise CorpusError(_unclear(look, claims, unknown))
-    elif len(claims) > 1:
-        readings = "; or ".join(f"{c.reading} (--corpus {kind})" for kind, c in claims.items())
-        raise CorpusError(f"{where} may be read in several ways: {readings}; choose one")
-    return best
+        num_files = claims[best].num_files
+        is_clear = num_files >= max(OUTNUMBERED * num_others, unknown.total())
+        is_clear &= not _is_outweighed(look, unknown)
+    if is_clear:
+        return best
+    order = sorted(claims, key=lambda kind: -claims[kind].num_files)
+    readings = [f"{_counted(look, kind, claims[kind])} (--corpus {kind})" for kind in order]
+    if unknown:
+        readings.append(f"{count_endings(unknown)} of other kinds (--corpus files takes any)")
+    ways = "; or ".join(readings)
+    raise CorpusError(f"{where} may be read in several ways: {ways}; choose one{_archives(look)}")
 
 
 def _claims(look: Look) -> dict[str, Claim]:
     """Return the strongest claims, which are of equal strength, by kind."""
-    asked = ((kind.name, kind.load().claim(look)) for kind in KINDS if kind.is_asked(look))
+    kinds = ("images",) if _are_plain_images(look) else [kind for kind in KINDS if kind != "files"]
+    asked = ((kind, CORPORA[kind].claim(look)) for kind in kinds)
     claims = {name: claim for name, claim in asked if claim is not None}
     top = max((claim.strength for claim in claims.values()), default=None)
     return {name: claim for name, claim in claims.items() if claim.strength == top}
+
+
+def _are_plain_images(look: Look) -> bool:
+    """Return True for images of one ending, of which none is named after another, in folders whose
+    names tell of no parts of samples: no other kind needs to be imported and asked."""
+    if len(look.endings) != 1 or not look.endings.keys() <= IMAGE_EXTENSIONS:
+        return False
+    for folder in look.folders:
+        if any(role_of(name, folder.folders) for name in folder.folders):
+            return False
+        stems = {name.rpartition(".")[0] for name in folder.names}
+        for sign in "_-. ":
+            if not stems.isdisjoint([one.rpartition(sign)[0] for one in stems if sign in one]):
+                return False
+    return True
 
 
 def _unknown(look: Look, claims: dict[str, Claim]) -> Counter[str]:
@@ -276,8 +231,11 @@ def _unknown(look: Look, claims: dict[str, Claim]) -> Counter[str]:
     return Counter({end: n for end, n in look.endings.items() if end not in known})
 
 
-def _known(look: Look, kind: str) -> dict[str, int]:
-    return {end: n for end, n in look.endings.items() if end in CORPORA[kind].extensions}
+def _counted(look: Look, kind: str, claim: Claim) -> str:
+    """Return how a kind reads a source, with its files where their endings tell them."""
+    own = {end: n for end, n in look.endings.items() if end in CORPORA[kind].extensions}
+    is_counted = own and claim.strength == Strength.FILES
+    return f"{claim.reading}, {count_endings(own)}" if is_counted else claim.reading
 
 
 def _is_outweighed(look: Look, unknown: Counter[str]) -> bool:
@@ -292,26 +250,17 @@ def _is_outweighed(look: Look, unknown: Counter[str]) -> bool:
     return weights[True] > weights[False]
 
 
-def _unclear(look: Look, claims: dict[str, Claim], unknown: Counter[str]) -> str:
-    seen = "; ".join(
-        f"{CORPORA[kind].noun}: {count_endings(_known(look, kind))}"
-        for kind in sorted(claims, key=lambda kind: -claims[kind].num_files)
-    )
-    beside = f"; and {count_endings(unknown)} of other kinds" if unknown else ""
-    choices = "|".join([*claims, "files"])
-    return (
-        f"{show_path(look.source)} holds {seen}{beside}; choose with --corpus"
-        f" {choices}{_archives(look)}"
-    )
-
-
 def _archives(look: Look) -> str:
     found = _ARCHIVES.intersection("." + ending.rpartition(".")[2] for ending in look.endings)
     return f"; unpack the {' and '.join(sorted(found))} if the samples are in there" * bool(found)
 
 
 def _nothing(look: Look) -> str:
+    """Return why there is nothing to pack."""
     where = show_path(look.source)
+    if is_tar_source(look.source):
+        what = "a tar file" if look.is_file else "a folder of tar files"
+        return f"{where} is {what}; use: shardkit convert"
     if look.is_file:
         return (
             f"{where} is one file, of no kind that holds many samples; give a folder, or see"
@@ -322,8 +271,9 @@ def _nothing(look: Look) -> str:
             f"nothing to pack in {where}: {count_endings(look.endings)}, none of a known kind;"
             f" choose --corpus files, which takes any, or see docs/recipes{_archives(look)}"
         )
+    what = "it is empty"
     if len(look.folders) > 1:
-        return f"nothing to pack in {where}: {len(look.folders) - 1:,} folders and no file"
-    if look.top.lost:
-        return f"nothing to pack in {where}: no regular file, only {first_few(look.top.lost)}"
-    return f"nothing to pack in {where}: it is empty"
+        what = f"{len(look.folders) - 1:,} folders and no file"
+    elif look.top.lost:
+        what = f"no regular file, only {first_few(look.top.lost)}"
+    return f"nothing to pack in {where}: {what}"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from shardkit.samples.sample import SPLIT_NAMES
-from shardkit.system.paths import show_path
 
 LONG_NAMES = {"training": "train", "testing": "test"}
 """What others call a split -> the split."""
@@ -32,18 +31,6 @@ def splits_by_words(names: Sequence[str]) -> list[str] | None:
 def _words(name: str) -> frozenset[str]:
     found = re.findall("[a-z]+", name.lower())
     return SPLIT_NAMES.intersection(LONG_NAMES.get(word, word) for word in found)
-
-
-def mixed_names(names: Sequence[str]) -> list[str]:
-    """What there is to say of files that are all of split train, where some names tell another."""
-    if splits_by_words(names) is not None:
-        return []
-    told = next((n for n in names if (splits_by_words([n]) or ["train"]) != ["train"]), None)
-    if told is None:
-        return []
-    other = next(name for name in names if splits_by_words([name]) is None)
-    number = "several splits" if _words(other) else "no split"
-    return [f"all of split train, {show_path(told)} too, since {show_path(other)} names {number}"]
 
 
 def split_word(name: str) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """Parallel folders: ``images/1.jpg``, ``masks/1.png`` and ``boxes/1.json`` are one sample.
 
 They lie at the top, or in every split (``train/images``, ``train/masks``), or have the splits
-within (``images/train``, ``masks/train``), or in their names (``train``, ``train_masks``).
+within (``images/train``, ``masks/train``).
 
 Class folders whose files are numbered have equal names, too, and are far commoner than masks. So
 equal names alone never make folders parallel: names of folders must say so, or one folder alone
@@ -26,7 +26,7 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, is_part, view_of
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, walk
 from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
-from shardkit.inputs.guards import Role, is_annotations, role_of, split_tracks
+from shardkit.inputs.guards import Role, is_annotations, role_of
 from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
@@ -46,8 +46,6 @@ others have some."""
 def find_tree(look: Look) -> Tree:
     """Return the folders of a source that lie side by side, in each split."""
     tops = look.top.folders
-    if (by_name := split_tracks(tops)) is not None:
-        return by_name
     if (splits := split_folders(tops)) is not None:
         return {s: {n: f"{top}/{n}" for n in look.list(top).folders} for top, s in splits.items()}
     tree: Tree = {}
@@ -197,7 +195,8 @@ def plan_views(tracks: Sequence[Track], where: str) -> tuple[Views, list[str]]:
         called = first_few([name for name, own in splits.items() if own])
         raise CorpusError(
             f"{where}: folders {called} are called after splits, and are no parts of one sample;"
-            " move the files of each to train/images or the like"
+            " move the files of each to train/images or the like, or see"
+            " docs/recipes/annotations.md"
         )
     main = find_main(tracks)
     first = main or max(tracks, key=lambda track: (len(track.stems), track.name))
