@@ -11,9 +11,9 @@ import pytest
 from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.arrays import ArrayCorpus
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.single_files import ArrayCorpus
 
 
 def npy(array: Any, **options: Any) -> bytes:

@@ -527,11 +527,11 @@ def test_what_is_no_file_never_blocks(tmp_path: Path, size: int) -> None:
     assert all(isinstance(reason, str) for reason in reasons)
     if size == 0:  # listed as what they are
         assert reasons == [
-            "is a FIFO, not a file",
+            "is no regular file; remove it",
             "is a folder, not a file",
-            "is a socket, not a file",
+            "is no regular file; remove it",
         ]
-        assert read_files(tmp_path, [b"device"], [0]) == ["is a device, not a file"]
+        assert read_files(tmp_path, [b"device"], [0]) == ["is no regular file; remove it"]
 
 
 @pytest.mark.parametrize("measure", [True, False])
@@ -548,7 +548,7 @@ def test_a_fifo_beside_samples_is_named(tmp_path: Path, name: str) -> None:
     """It may have been meant to say something of them: whoever opened it would wait for ever."""
     tree(tmp_path, {f"src/{one}/{i}.jpg": JPG for one in "ab" for i in range(2)})
     os.mkfifo(tmp_path / "src" / name)
-    with pytest.raises(SampleError, match=f"^{name}: is a FIFO, not a file"):
+    with pytest.raises(SampleError, match=f"^{name}: is no regular file; remove it"):
         shardkit.pack(tmp_path / "src", tmp_path / "out", to="lmdb", workers=0)
 
 

@@ -18,7 +18,7 @@ from shardkit.errors import FormatError, UsageError
 from shardkit.index.manifest import read_info
 from shardkit.inputs import sample_files
 from shardkit.inputs.open import from_spec
-from shardkit.inputs.records.ids import TokenFileCorpus
+from shardkit.inputs.records.packed import TokenFileCorpus
 from shardkit.tokens import id_files
 from shardkit.tokens.id_files import open_token_file
 

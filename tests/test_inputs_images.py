@@ -11,8 +11,8 @@ from layouts import JPG, PNG
 from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.images import ImageCorpus
-from shardkit.inputs.labels import read_labels
+from shardkit.inputs.class_folders import ImageCorpus
+from shardkit.inputs.named_files import read_labels
 from shardkit.inputs.open import from_spec, open_corpus
 from shardkit.samples.sample import SampleBatch, pack_paths, unpack_paths
 
@@ -200,7 +200,7 @@ def test_bad_files_are_rejects_and_the_others_stay_in_line(tmp_path: Path) -> No
     assert batch.rejects == [
         ("k/b.jpg", "empty file"),
         ("k/c.jpg", "not an image: begins with b'this is text'"),
-        ("k/e.jpg", "is a FIFO, not a file"),
+        ("k/e.jpg", "is no regular file; remove it"),
     ]
     assert batch.keys == [b"k/a", b"k/d", b"k/f"]
     assert paths_of(SampleBatch(batch.keys, batch.paths, {"x": [b""] * 3})) == [

@@ -20,8 +20,8 @@ from test_inputs_files import read_all
 
 import shardkit
 from shardkit.errors import CorpusError, UsageError
-from shardkit.inputs.binaries import BinaryCorpus
 from shardkit.inputs.open import open_corpus
+from shardkit.inputs.single_files import BinaryCorpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 
@@ -117,7 +117,9 @@ def test_sound_beside_text_of_other_names(tmp_path: Path) -> None:
     for i in range(4):
         write(tmp_path / f"{i}.wav", sound(i))
         write(tmp_path / f"chapter {i}.txt", b"text")
-    with pytest.raises(CorpusError, match=r"text: 4 files \(.txt 4\); sound or film: 4 files"):
+    with pytest.raises(
+        CorpusError, match=r"each text a sample, 4 files .*each sound or film a sample, 4 files"
+    ):
         open_corpus(tmp_path)
 
 

@@ -162,7 +162,7 @@ def test_a_fifo_and_a_changed_file(tmp_path: Path) -> None:
     runs = [*corpus.runs(tmp_path)]
     (tmp_path / "a.txt").write_bytes(b"12")
     rejects = [each for run in runs for each in corpus.read(run, tmp_path).rejects]
-    assert rejects[0][0] == "a.txt" and rejects[1] == ("b.txt", "is a FIFO, not a file")
+    assert rejects[0][0] == "a.txt" and rejects[1] == ("b.txt", "is no regular file; remove it")
 
 
 @pytest.mark.parametrize("name", ["a.left image", "a.é", "a.__key__", "a.jpg.offsets", "a."])

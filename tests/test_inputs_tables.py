@@ -25,8 +25,13 @@ from shardkit.errors import CorpusError, FormatError
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import CORPORA, from_spec, open_corpus
 from shardkit.inputs.tables import table_files
-from shardkit.inputs.tables.columns import TableColumn, labels_not_taken, make_plan
-from shardkit.inputs.tables.media import ending_of, kept_name
+from shardkit.inputs.tables.columns import (
+    TableColumn,
+    ending_of,
+    kept_name,
+    labels_not_taken,
+    make_plan,
+)
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}

@@ -12,7 +12,7 @@ from test_inputs_files import JPG, read_all, tree
 import shardkit
 from shardkit.errors import CorpusError
 from shardkit.inputs.open import from_spec
-from shardkit.inputs.text import TextCorpus
+from shardkit.inputs.single_files import TextCorpus
 
 
 def test_bytes_as_they_are(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_fifo_is_a_reject(tmp_path: Path) -> None:
     tree(tmp_path, {"a.txt": b"", "c.txt": b"3"})
     os.mkfifo(tmp_path / "b.txt")
     batch = read_all(TextCorpus(tmp_path), tmp_path)["train"]
-    assert batch.rejects == [("b.txt", "is a FIFO, not a file")]
+    assert batch.rejects == [("b.txt", "is no regular file; remove it")]
     assert batch.columns == {"txt": [b"", b"3"]}
 
 

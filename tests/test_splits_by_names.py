@@ -10,7 +10,7 @@ from test_inputs_files import tree
 import shardkit
 from shardkit.errors import CorpusError
 from shardkit.inputs.folders import split_folders
-from shardkit.inputs.text import TextCorpus
+from shardkit.inputs.single_files import TextCorpus
 
 
 @pytest.mark.parametrize(

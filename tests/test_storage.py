@@ -12,7 +12,7 @@ import pytest
 from conftest import nothing_left_open, write
 
 from shardkit.errors import StorageError
-from shardkit.inputs.tables.table_files import ClosedFile
+from shardkit.inputs.tables.tabular import ClosedFile
 from shardkit.operations.unpack import _in_order
 from shardkit.system.full_reads import pread, pread_full
 from shardkit.system.locks import Lock

@@ -25,7 +25,7 @@ from typing import Any
 
 import shardkit
 from shardkit.inputs.base import Run
-from shardkit.inputs.images import ImageCorpus
+from shardkit.inputs.class_folders import ImageCorpus
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 

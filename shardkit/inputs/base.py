@@ -8,7 +8,7 @@ process, turns a run into samples. Adding a kind of input is one class derived f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -168,7 +168,7 @@ class Corpus(Protocol):
         return f"{run.base}/{name}" if run.base else name
 
 
-class Input(Corpus, Protocol):
+class Input(Corpus):
     """A kind of input that ``pack`` takes and ``--corpus`` names.
 
     Attributes:
@@ -180,17 +180,35 @@ class Input(Corpus, Protocol):
         options: those of :func:`shardkit.inputs.open.open_corpus` that it takes, besides the
             source. One that takes ``fields``, or ``tokenized``, is told whether its text is to be
             tokenized.
+        kept: entries of ``spec`` -> attributes, those that reading needs.
         odd: what speaks against its folders being classes, in words, where somebody said they are.
     """
 
+    source: Path
     odd: str = ""
     noun: ClassVar[str]
+    kept: ClassVar[Mapping[str, str]] = {}
     extensions: ClassVar[frozenset[str]] = frozenset()
     class_files: ClassVar[frozenset[str]] = frozenset()
     is_one_file: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, source: Path) -> None: ...
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.classes: list[str] | None = None
+        self.ignored: dict[str, int] = {}
+        self.notes: list[str] = []
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        made = cls.__new__(cls)
+        Input.__init__(made, source)
+        for entry, name in cls.kept.items():
+            setattr(made, name, spec.get(entry))
+        return made
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, **{e: getattr(self, name) for e, name in self.kept.items()}}
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:

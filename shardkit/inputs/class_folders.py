@@ -1,4 +1,4 @@
-"""Folders of which each file is a sample: classes by folder or by ``--labels``."""
+"""Folders of which each file is a sample, images first: classes by folder or by ``--labels``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from shardkit.errors import CorpusError
+from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import DOCUMENTS, FolderListing, join, stem, walk
+from shardkit.inputs.files import DOCUMENTS, FolderListing, Reason, join, stem, walk
 from shardkit.inputs.folders import (
     FolderCorpus,
     Root,
+    batch_of,
     list_names,
     pass_names,
     run_of,
     split_of,
     split_roots,
 )
-from shardkit.inputs.guards import notes_on_splits, role_of
+from shardkit.inputs.guards import masks_in, notes_on_splits, role_of
 from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.inputs.named_files import Labels, label_notes, read_labels
+from shardkit.samples.sample import SampleBatch, Value
 from shardkit.system.paths import first_few, show_path
 
 FEW = 100
@@ -33,10 +37,13 @@ class ClassFolderCorpus(FolderCorpus):
 
     Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
     torchvision's ImageFolder numbers them; with splits, the union over them. ``labels``, a
-    table that names files, takes their place, in any layout: :mod:`shardkit.inputs.labels`.
+    table that names files, takes their place, in any layout: :mod:`shardkit.inputs.named_files`.
     """
 
     options = frozenset({"labels"})
+    kept = {"classes": "classes"}  # noqa: RUF012 (nobody changes it)
+    _labels: Labels | None = None
+    _roots: Sequence[Root] = ()
 
     files_noun: ClassVar[str] = "files"
     """The word for its files in errors about the layout."""
@@ -47,21 +54,15 @@ class ClassFolderCorpus(FolderCorpus):
     def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)
         self._beside: dict[str, int] = {}
-        self.notes: list[str] = []
         self._deeper: list[str] = []
         self._tables: list[str] = []
-        self._labels = None
         top = self._names_in("", self._beside)
         self._roots = split_roots(top)
         if labels is not None:
-            from shardkit.inputs.labels import read_labels
-
             self._labels = read_labels(os.fspath(labels), self.all_names())
         self.classes = self.find_classes(top)
         self._index = {name: i for i, name in enumerate(self.classes or ())}
         if self._beside and "labels" in self.options and self.extensions and labels is None:
-            from shardkit.inputs.labels import label_notes
-
             names = list_names(source, "", None).names
             self._tables = label_notes(name for name in names if name not in top.names)
 
@@ -70,23 +71,13 @@ class ClassFolderCorpus(FolderCorpus):
         num_files = 0 if look.is_file else look.count(cls.extensions)
         return Claim(Strength.FILES, cls.reading, num_files) if num_files else None
 
-    @classmethod
-    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        """Return one that reads alone: neither folders nor labels are read again."""
-        made = cls.__new__(cls)
-        made.source, made.classes, made.ignored = source, spec.get("classes"), {}
-        made.notes = []
-        made._beside, made._roots, made._labels, made._index = {}, [], None, {}
-        return made
-
     def spec(self) -> dict[str, Any]:
-        spec = {"kind": self.kind, "classes": self.classes}
-        return spec if self._labels is None else {**spec, "labels": True}
+        return super().spec() if self._labels is None else {**super().spec(), "labels": True}
 
     def roots(self, ignored: dict[str, int]) -> list[Root]:
         if self._roots and self._roots[0].base:  # files next to splits lie in no root
             ignored.update(self._beside)
-        return self._roots
+        return [*self._roots]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         if not self._roots:
@@ -318,3 +309,73 @@ def drop_documents(folder: FolderListing, ignored: dict[str, int]) -> None:
     """Pass over READMEs and the like, and count them."""
     passed = {name for name in folder.names if stem(name).lower() in DOCUMENTS}
     pass_names(folder, passed, ignored)
+
+
+class ImageCorpus(ClassFolderCorpus):
+    """Each image file is a sample; what it holds, not its extension, names its field."""
+
+    kind = "images"
+    has_pictures = True
+    noun = "images"
+    extensions = IMAGE_EXTENSIONS
+    class_files = IMAGE_EXTENSIONS
+    files_noun = "images"
+    reading = "each image a sample"
+
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        self._masks: list[str] = []
+        yield from super().runs(scratch)
+        if self._masks:
+            self.notes.append(
+                f"{len(self._masks):,} images are named as masks of others"
+                f" ({first_few(self._masks)}), and are samples, too; --corpus companions makes a"
+                " field of each"
+            )
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        self._masks += [join(folder.base, name) for name in masks_in(folder.names)]
+        return super().folder_runs(folder, root)
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        values = self.contents(run)
+        return batch_of(run, values, name_fields(values))
+
+
+def picture_classes(source: Path) -> list[str] | None:
+    """The class names of an :class:`ImageCorpus`, in index order, or None if it has none.
+
+    Raises:
+        CorpusError: pictures lie beside class folders.
+    """
+    top = list_names(source, "", IMAGE_EXTENSIONS)
+    roots = split_roots(top)
+    tops = [list_names(source, r.base, IMAGE_EXTENSIONS) for r in roots] if roots[0].base else [top]
+    return folder_classes(source, tops, ImageCorpus.files_noun)
+
+
+def name_fields(values: list[Value | Reason]) -> list[str] | str:
+    """Each image's field name, or the one that all share; a non-image becomes a reason in place.
+
+    Files of one kind mostly begin with the same bytes, so few heads need a look.
+    """
+    heads = {value[:HEAD_BYTES] for value in values}
+    known = {head: head_field(head) for head in heads}
+    names = set(known.values())
+    if len(names) == 1 and None not in names:
+        return str(names.pop())
+    fields = []
+    for i, value in enumerate(values):
+        name = known[value[:HEAD_BYTES]]
+        if name is None and not isinstance(value, Reason):
+            values[i] = not_image(value)
+        fields.append(name or "")
+    return fields
+
+
+def head_field(head: Value | Reason) -> str | None:
+    return None if isinstance(head, Reason) else image_field(bytes(head))
+
+
+def not_image(value: Value) -> Reason:
+    """Return why this content is refused."""
+    return f"not an image: begins with {bytes(value[:12])!r}" if value else "empty file"

@@ -12,17 +12,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, IMAGE_FIELDS, image_field
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.arrays import ARRAY_EXTENSIONS
 from shardkit.inputs.base import Input, Run
-from shardkit.inputs.binaries import MEDIA_EXTENSIONS
+from shardkit.inputs.class_folders import not_image
 from shardkit.inputs.files import DOCUMENTS, Reason, cut_ending, extension, join, read_files, stem
-from shardkit.inputs.images import not_image
+from shardkit.inputs.single_files import ARRAY_EXTENSIONS, MEDIA_EXTENSIONS
 from shardkit.samples.encoding import PICKLED, holds_pickles, npy_header
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
 from shardkit.system.paths import show_path
@@ -87,22 +86,7 @@ class PartsCorpus(Input):
     may_have_images: ClassVar[bool] = False
     """True if a sample may have a ``jpg`` and a ``png`` that no name tells apart."""
 
-    def __init__(self, source: Path) -> None:
-        self.source = source
-        self.classes: list[str] | None = None
-        self.ignored: dict[str, int] = {}
-        self.notes: list[str] = []
-
-    @classmethod
-    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        """Return one that reads, and cannot list: nothing of the input is looked at."""
-        made = cls.__new__(cls)
-        PartsCorpus.__init__(made, source)
-        made.classes = spec.get("classes")
-        return made
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind, "classes": self.classes}
+    kept = {"classes": "classes"}  # noqa: RUF012 (nobody changes it)
 
     def lost(self, path: str, key: str = "") -> PartsEntry:
         """Return the entry of a name that leads nowhere: reading it reports why."""

@@ -435,7 +435,10 @@ def _read_odd(name: bytes, size: int, fd: int) -> Value | Reason:
         return _no_file(name, status.st_mode, fd)
     file = os.open(name, _OPEN, dir_fd=fd)
     try:
-        value = _read_whole(file, size) if size < HUGE_BYTES else _map_whole(file)
+        if size < HUGE_BYTES:
+            value: Value = _read_whole(file, size)
+        else:
+            value = mapped(file, os.fstat(file).st_size)
     finally:
         os.close(file)
     if len(value) == size:
@@ -454,14 +457,10 @@ def _read_whole(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _map_whole(fd: int) -> Value:
-    return mapped(fd, os.fstat(fd).st_size)
-
-
 def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
     """Return what is there in place of a file; for a folder, why it could not be listed."""
     if not stat.S_ISDIR(mode):
-        return f"is {_kind(mode)}, not a file"
+        return "is no regular file; remove it"
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
         try:
@@ -473,16 +472,6 @@ def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
             raise
         return f"is a folder that cannot be listed: {_why_unlisted(error)}"
     return "is a folder, not a file"
-
-
-def _kind(mode: int) -> str:
-    kinds = {
-        stat.S_IFIFO: "a FIFO",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-    }
-    return kinds.get(stat.S_IFMT(mode), "something else")
 
 
 def _reason(error: OSError, name: bytes, fd: int) -> Reason:
@@ -513,8 +502,6 @@ def input_stamp(path: Path) -> int:
         if error.errno not in GONE:
             raise
         raise FormatError(gone(os.fspath(path))) from error
-    if stat.S_ISDIR(status.st_mode):
-        raise FormatError(_no_file(os.fspath(path), status.st_mode))
     if not stat.S_ISREG(status.st_mode):
-        raise FormatError("is no regular file; remove it")
+        raise FormatError(_no_file(os.fspath(path), status.st_mode))
     return stamp(status, inodes_stay(path))

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Input, Run
@@ -133,15 +132,14 @@ def batch_of(
     run: Run,
     values: list[Value | Reason],
     fields: list[str] | str,
-    paths: list[bytes] | None = None,
 ) -> SampleBatch:
     """Return one sample for each entry that has a value, one reject for each that has a reason.
 
-    ``fields`` names the field of each value, or of all. ``paths`` are the original paths where
-    they are not ``base/locator``.
+    ``fields`` names the field of each value, or of all.
     """
     batch = SampleBatch()
-    keys, paths = run.keys, paths if paths is not None else encode_paths(run)
+    prefix = encode([join(run.base, "")])[0]
+    keys, paths = run.keys, [prefix + name for name in run.locators]
     if any(isinstance(value, Reason) for value in values):
         kept = [i for i, value in enumerate(values) if not isinstance(value, Reason)]
         batch.rejects = rejects(run, values)
@@ -163,12 +161,6 @@ def rejects(run: Run, values: list[Value | Reason]) -> list[tuple[str, str]]:
         for locator, value in zip(run.locators, values, strict=True)
         if isinstance(value, Reason)
     ]
-
-
-def encode_paths(run: Run) -> list[bytes]:
-    """Paths, relative to the source, of a run whose locators are names in its folder."""
-    prefix = encode([join(run.base, "")])[0]
-    return [prefix + name for name in run.locators]
 
 
 def pack_own_paths(keys: list[bytes], paths: list[bytes]) -> list[bytes]:
@@ -227,18 +219,6 @@ def count_endings(counts: dict[str, int]) -> str:
 class FolderCorpus(Input):
     """A folder, nested at will. Without ``extensions`` all files count; each is a sample of one
     field, unless a kind has other :meth:`folder_runs`."""
-
-    def __init__(self, source: Path) -> None:
-        self.source = source
-        self.classes: list[str] | None = None
-        self.ignored: dict[str, int] = {}
-
-    @classmethod
-    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        return cls(source)
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind}
 
     def splits(self) -> list[str]:
         return [root.split for root in self.roots({})]

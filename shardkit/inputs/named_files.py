@@ -1,18 +1,22 @@
-"""Tables of other people whose cells name files, read within bounds, and the files they mean."""
+"""Tables whose cells name files, and ``--labels``, which are one."""
 
 from __future__ import annotations
 
 import csv
 import posixpath
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain, islice
+from os.path import isfile
 from pathlib import Path
 from typing import BinaryIO
 
 from shardkit.errors import CorpusError, StorageError
-from shardkit.inputs.files import extension, join
-from shardkit.system.paths import show_path
+from shardkit.inputs.files import DOCUMENTS, extension, join, stem
+from shardkit.system.paths import first_few, show_path
 from shardkit.system.refusals import os_errors
 
 MAX_LINE = 16 << 20
@@ -122,3 +126,199 @@ def _stem(path: str) -> str:
 def _ends_alike(one: Sequence[str], other: Sequence[str]) -> bool:
     shared = min(len(one), len(other))
     return one[len(one) - shared :] == other[len(other) - shared :]
+
+
+TABLE_ENDINGS = (".csv", ".tsv", ".txt")
+
+RECIPES = "docs/recipes/labels.md"
+
+_INDEX = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+"""A label that is a class index as it stands; ``007`` is a name."""
+
+Folder = tuple[str, str, list[str]]
+"""A split, a folder of it relative to the source, and the samples' names in that."""
+
+
+@dataclass
+class Labels:
+    """Class indices of samples, by the path of a file.
+
+    Attributes:
+        classes: the sorted label names; None where the labels are indices already.
+        where: file and column, for messages.
+        without: splits without any label.
+        notes: what there is to say besides, one line each.
+    """
+
+    classes: list[str] | None
+    where: str
+    without: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    _indices: dict[str, int] = field(default_factory=dict)
+
+    def of(self, base: str, names: Sequence[str]) -> list[int | None]:
+        """Return the class index of each file in a folder; None for one without a label."""
+        return [self._indices.get(join(base, name)) for name in names]
+
+
+def read_labels(given: str, folders: Iterable[Folder]) -> Labels:
+    """Return the labels of the files in some folders, by ``FILE`` or ``FILE:COLUMN``.
+
+    A first row that names no file and ends as none is a header.
+
+    Raises:
+        CorpusError: the table cannot be read, or does not fit the files.
+    """
+    path, _, column = (given, "", "") if isfile(given) else given.rpartition(":")
+    file, where = Path(path or given), show_path(path or given)
+    if extension(file.name) not in TABLE_ENDINGS:
+        what = f"labels must be a {', '.join(TABLE_ENDINGS)} file of path,label"
+        raise CorpusError(f"{where}: {what}; for others see {RECIPES}")
+    rows = read_cells(file)
+    if not rows:
+        raise CorpusError(f"{where} holds no labels")
+    if len(rows[0]) < 2:
+        what = "holds no two columns with a comma, a semicolon or a tab between them"
+        raise CorpusError(f"{where} {what}; write it as .csv, as {RECIPES} shows")
+    split_of = {join(base, name): split for split, base, names in folders for name in names}
+    files = NamedFiles(split_of)
+    own = _names_column(where, rows, files, column)
+    first = rows[0][own].strip()
+    has_header = not files.find(first) and extension(first) not in files.endings
+    at = _label_column(file, rows, own, column, has_header)
+    made = Labels(None, f"{where}:{column}" if column else where)
+    held = _collect(made, [(row[own], row[at].strip()) for row in rows[has_header:]], files)
+    names = sorted({*held.values()})
+    if not all(map(_INDEX.fullmatch, names)):
+        made.classes = names
+    index = {name: i if made.classes else int(name) for i, name in enumerate(names)}
+    made._indices = {path: index[label] for path, label in held.items() if path in split_of}
+    if made.classes is None:
+        numbers = f"{min(index.values())} to {max(index.values())}"
+        made.notes.insert(0, f"cls is as {made.where} has it: {numbers}")
+    _check_splits(made, split_of)
+    return made
+
+
+def _names_column(where: str, rows: Sequence[Sequence[str]], files: NamedFiles, column: str) -> int:
+    """Return the column that names the most files, and not the one that holds the labels.
+
+    Raises:
+        CorpusError: none names any, or another names more than half as many.
+    """
+    named = [
+        {path for row in rows for path in files.find(row[i])}
+        if not column or title.strip() != column
+        else frozenset[str]()
+        for i, title in enumerate(rows[0])
+    ]
+    best, *others = sorted(range(len(named)), key=lambda i: -len(named[i]))
+    if not named[best]:
+        got = ",".join(rows[-1])[:100]
+        raise CorpusError(
+            f"{where} has no label for any of the files, the first of them"
+            f" {show_path(min(files.paths, default=''))}: none of its columns names one, as in"
+            f" {got!r}; a column must hold paths or bare file names, with their endings or without"
+        )
+    if 2 * len(named[others[0]]) > len(named[best]) and any(r[best] != r[others[0]] for r in rows):
+        one, other = (repr(rows[0][i].strip()) for i in sorted((best, others[0])))
+        raise CorpusError(
+            f"{where}: columns {one} and {other} both name files; say which holds the labels, as"
+            " FILE:COLUMN, or leave one out in a copy"
+        )
+    return best
+
+
+def _label_column(
+    file: Path, rows: Sequence[Sequence[str]], names: int, column: str, has_header: bool
+) -> int:
+    titles = [cell.strip() if has_header else str(i) for i, cell in enumerate(rows[0], 1)]
+    rest = [i for i in range(len(titles)) if i != names]
+    if not column and len(rest) == 1:
+        return rest[0]
+    if titles.count(column) == 1:
+        label = titles.index(column)
+    elif column.isdecimal() and 0 < int(column) <= len(titles):
+        label = int(column) - 1
+    else:
+        had = f"no one column {column!r}" if column else f"{len(titles)} columns"
+        shown = [titles[i] if has_header else f"{titles[i]} ({rows[0][i]})" for i in rest]
+        example = shlex.quote(f"{show_path(file)}:{titles[rest[0]]}")
+        raise CorpusError(
+            f"{show_path(file)} has {had}{'' if has_header else ', and no header'}; say which holds"
+            f" the labels, as in --labels {example}; there are {first_few(shown, 12)}"
+        )
+    if label == names:
+        raise CorpusError(
+            f"{show_path(file)}: column {column!r} is the one that names files, as"
+            f" {rows[-1][names]!r}; say which holds the labels"
+        )
+    return label
+
+
+def _collect(made: Labels, rows: Sequence[tuple[str, str]], files: NamedFiles) -> dict[str, str]:
+    """Return the label of each file, by its path, and of each name that is no file's.
+
+    Raises:
+        CorpusError: a row has no label, means several files, or labels a file anew.
+    """
+    held: dict[str, str] = {}
+    moved = ""
+    for cell, label in rows:
+        if not label:
+            raise CorpusError(f"{made.where}: the label of {show_path(cell)} is empty")
+        paths = files.find(cell)
+        if len(paths) > 1:
+            raise CorpusError(
+                f"{made.where}: {show_path(cell)} fits both {show_path(paths[0])} and"
+                f" {show_path(paths[1])}; label files by their path relative to the source"
+            )
+        name = paths[0] if paths else cell
+        if held.setdefault(name, label) != label:
+            raise CorpusError(
+                f"{made.where} has several rows for one file: {show_path(name)} is"
+                f" {held[name]!r} and {label!r}; write one row a file"
+            )
+        is_path = re.search(r"[/\\]", cell)
+        if paths and is_path and not name.startswith(posixpath.normpath(cell)):
+            moved = moved or f"{cell!r} is taken for {show_path(name)}"
+    if num_rest := len(held.keys() - files.paths):
+        made.notes.append(f"{made.where}: {num_rest:,} of {len(held):,} names are of no file here")
+    if moved:
+        made.notes.append(f"paths in {made.where} are not those from the source on: {moved}")
+    return held
+
+
+def _check_splits(made: Labels, split_of: dict[str, str]) -> None:
+    """Raise CorpusError unless all or none of the files of each split have labels."""
+    missing: dict[str, list[str]] = {}
+    for path, split in split_of.items():
+        if path not in made._indices:
+            missing.setdefault(split, []).append(path)
+    labelled = {split_of[path] for path in made._indices}
+    if lacking := [path for split, own in missing.items() if split in labelled for path in own]:
+        raise CorpusError(
+            f"{made.where} has no label for {len(lacking):,} of the files, the first of them"
+            f" {show_path(lacking[0])}; add them, as path relative to the source or bare file name"
+        )
+    made.without = {*missing}
+    for split, own in missing.items():
+        files = f"{len(own):,} file{'s' * (len(own) != 1)}"
+        made.notes.append(f"no cls in {split}: {made.where} has no label for any of its {files}")
+
+
+def label_notes(names: Iterable[str]) -> list[str]:
+    """Return a line for files next to images, called ``names``, that may be tables of labels.
+
+    ``train.csv`` next to ``train_images/`` is passed over like any file of another kind, and a
+    dataset without its labels would look complete.
+    """
+    tables = [n for n in names if extension(n) in (*TABLE_ENDINGS, ".json")]
+    tables = [name for name in tables if stem(name).lower() not in DOCUMENTS]
+    if not tables:
+        return []
+    are = "is" if len(tables) == 1 else "are"
+    return [
+        f"{first_few(tables)} may hold labels, and {are} passed over: --labels FILE takes a table"
+        f" of path,label; for others see {RECIPES}"
+    ]

@@ -26,23 +26,23 @@ from shardkit.system.refusals import os_errors
 from shardkit.tars.find import is_tar_source
 
 KINDS = {
-    "images": "images:ImageCorpus",
+    "images": "class_folders:ImageCorpus",
     "paired": "paired:PairedCorpus",
     "parallel": "annotations.parallel:ParallelCorpus",
     "companions": "paired:CompanionCorpus",
     "metadata": "annotations.metadata:MetadataCorpus",
     "coco": "annotations.coco:CocoCorpus",
     "yolo": "annotations.parallel:YoloCorpus",
-    "text": "text:TextCorpus",
+    "text": "single_files:TextCorpus",
     "jsonl": "tables.jsonl:JsonlCorpus",
-    "arrays": "arrays:ArrayCorpus",
+    "arrays": "single_files:ArrayCorpus",
     "parquet": "tables.tabular:ParquetCorpus",
     "hf": "tables.tabular:SavedCorpus",
     "rows": "rows.row_corpus:RowCorpus",
     "tfrecord": "records.tfrecord:TfRecordCorpus",
     "lmdb": "records.lmdb_files:LmdbCorpus",
-    "media": "binaries:MediaCorpus",
-    "files": "binaries:BinaryCorpus",
+    "media": "single_files:MediaCorpus",
+    "files": "single_files:BinaryCorpus",
 }
 """Kinds of input that ``pack`` takes: name for ``--corpus`` -> module below :mod:`shardkit.inputs`,
 and class."""
@@ -51,7 +51,7 @@ CONVERTED = {
     "objects": "objects.rows:RowsCorpus",
     "stream": "objects.stream:StreamCorpus",
     "dataset": "records.packed:DatasetCorpus",
-    "tokens": "records.ids:TokenFileCorpus",
+    "tokens": "records.packed:TokenFileCorpus",
 }
 """Kinds for Python objects, which ``pack`` takes, and for packed data, which ``convert`` takes."""
 

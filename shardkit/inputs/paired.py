@@ -12,15 +12,14 @@ from typing import Any
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.arrays import ARRAY_EXTENSIONS
 from shardkit.inputs.base import Run
-from shardkit.inputs.class_folders import told
+from shardkit.inputs.class_folders import picture_classes, told
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, view_of
 from shardkit.inputs.files import DOCUMENTS, FolderListing, cut_ending, extension, join, stem, walk
 from shardkit.inputs.folders import find_roots, nothing_found, pass_over
 from shardkit.inputs.guards import MASK_WORD
-from shardkit.inputs.images import picture_classes
 from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.inputs.single_files import ARRAY_EXTENSIONS
 from shardkit.system.paths import first_few, show_path
 
 _PHOTOS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.base import Input, Run
@@ -68,30 +68,15 @@ class SampleFiles(Input):
     unit: ClassVar[str] = "row"
     """What the number at the end of a key counts."""
 
-    kept: ClassVar[Mapping[str, str]] = {}
-    """Entries of :meth:`spec` -> attributes, those that reading needs."""
-
     has_card_classes = False
     _files: Sequence[SampleFile] = ()
 
     def __init__(self, source: Path) -> None:
-        self.source = source
-        self.classes: list[str] | None = None
-        self.ignored: dict[str, int] = {}
-        self.notes: list[str] = []
+        super().__init__(source)
         self._passed: dict[str, int] = {}  # as the files were found
 
-    @classmethod
-    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        made = cls.__new__(cls)
-        SampleFiles.__init__(made, source)
-        for entry, name in cls.kept.items():
-            setattr(made, name, spec.get(entry))
-        return made
-
     def spec(self) -> dict[str, Any]:
-        held = {entry: getattr(self, name) for entry, name in self.kept.items()}
-        return {"kind": self.kind} | {e: value for e, value in held.items() if value is not None}
+        return {entry: value for entry, value in super().spec().items() if value is not None}
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from shardkit.errors import CorpusError, SampleError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.images import not_image
+from shardkit.inputs.class_folders import not_image
 from shardkit.samples.sample import Value
 
 _LABELS = frozenset({"label", "labels", "y", "target", "targets", "cls", "class"})

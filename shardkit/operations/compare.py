@@ -22,12 +22,11 @@ from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.binaries import BinaryCorpus
 from shardkit.inputs.objects.fields import SampleForm
 from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.inputs.records.packed import TARS_KIND, dataset_corpus
+from shardkit.inputs.single_files import BinaryCorpus, TextCorpus
 from shardkit.inputs.tables.tabular import ParquetCorpus, SpooledCorpus
-from shardkit.inputs.text import TextCorpus
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.operations.restored import has_restarts, require_undo
 from shardkit.packing.hugging_face import are_tables, is_hugging_face

@@ -20,8 +20,7 @@ from shardkit.index.manifest import SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.inputs.open import container_at
-from shardkit.inputs.records.ids import TokenFileCorpus
-from shardkit.inputs.records.packed import dataset_corpus
+from shardkit.inputs.records.packed import TokenFileCorpus, dataset_corpus
 from shardkit.packing.finish import Origin
 from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions

@@ -19,8 +19,7 @@ import xxhash
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.tables.table_files import arrow_errors
-from shardkit.inputs.tables.tabular import spool_name
+from shardkit.inputs.tables.tabular import arrow_errors, spool_name
 from shardkit.packing.hugging_face import are_tables
 from shardkit.system.durable_files import fsync_path
 from shardkit.system.locks import Lock

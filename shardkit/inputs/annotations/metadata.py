@@ -25,7 +25,7 @@ from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.named_files import open_table, parts_of, read_cells
 from shardkit.inputs.tables.columns import LABEL_NAMES
-from shardkit.inputs.tables.table_files import ClosedFile, arrow_errors
+from shardkit.inputs.tables.tabular import ClosedFile, arrow_errors
 from shardkit.system.paths import first_few, show_path
 
 _NAME = re.compile(r"metadata\.(csv|jsonl|parquet)", re.IGNORECASE)

@@ -21,13 +21,13 @@ from typing import Any
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
-from shardkit.inputs.arrays import ARRAY_EXTENSIONS
 from shardkit.inputs.base import Run
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, is_part, view_of
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, walk
 from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
 from shardkit.inputs.guards import Role, is_annotations, role_of
 from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
+from shardkit.inputs.single_files import ARRAY_EXTENSIONS
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
 
@@ -246,9 +246,7 @@ class ParallelCorpus(PartsCorpus):
     has_text = True
     noun = "parallel folders"
 
-    def __init__(self, source: Path) -> None:
-        super().__init__(source)
-        self.used: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
 
     def splits(self) -> list[str]:
         return [split for split in find_tree(Look(self.source)) if split]

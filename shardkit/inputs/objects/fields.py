@@ -1,4 +1,4 @@
-"""Turn a sample of Python values into named fields of bytes.
+"""Turn samples of Python values into named fields of bytes, and put them together.
 
 What a value becomes depends on its name and its type alone, never on other samples, so any worker
 makes the same of it.
@@ -20,10 +20,15 @@ import numpy as np
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.guards import notes_on_labels
-from shardkit.inputs.tables.columns import LABEL_NAMES, MAIN_NAMES, field_base
-from shardkit.inputs.tables.media import HEAD_BYTES, ending_of
+from shardkit.inputs.tables.columns import (
+    HEAD_BYTES,
+    LABEL_NAMES,
+    MAIN_NAMES,
+    ending_of,
+    field_base,
+)
 from shardkit.samples.encoding import is_plain_dtype, npy_header
-from shardkit.samples.sample import KEY, Value
+from shardkit.samples.sample import KEY, SampleBatch, Value, pack_paths
 
 Fields = dict[str, Value]
 """Field name -> canonical value, as a :class:`shardkit.samples.sample.SampleBatch` holds it."""
@@ -350,3 +355,70 @@ def _png(image: Any, **options: Any) -> bytes:
     out = io.BytesIO()
     image.save(out, "PNG", **options)
     return out.getvalue()
+
+
+Plan = tuple[list[tuple[int, Callable[[Any], Any]]], list[Callable[[Value], None]], bytes]
+"""Conversions by the place of a value, the column of each value, and the encoded paths."""
+
+
+class BatchBuilder:
+    """Samples that come from no file, added one by one. Attributes: batch, of all of them.
+
+    Samples mostly have the names and types of the one before, so that their values are converted
+    and appended without a look at each: 1.2 us for two fields in place of 9 us.
+    """
+
+    def __init__(self, form: SampleForm) -> None:
+        self._form = form
+        self.batch = SampleBatch()
+        self._keys, self._paths = self.batch.keys, self.batch.paths
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def add(self, key: bytes, sample: Any) -> tuple[bytes, int]:
+        """Append a sample, and return its key, which is its own or this one, and its bytes.
+
+        Raises:
+            SampleError: a value cannot be stored; nothing is added.
+        """
+        signature: tuple[Any, ...] = ()
+        if type(sample) is dict:
+            values = [*sample.values()]
+            signature = (*sample, *map(type, values))
+            plan = self._plans.get(signature)
+            if plan is not None:
+                converts, appends, paths = plan
+                try:
+                    for i, convert in converts:
+                        values[i] = convert(values[i])
+                except SampleError:
+                    self._form.fields_of(sample)  # raises, and names the field
+                    raise
+                for append, value in zip(appends, values, strict=True):
+                    append(value)
+                self._keys.append(key)
+                self._paths.append(paths)
+                return key, sum(map(len, values))
+        own, fields = self._form.fields_of(sample)
+        self.append(own or key, fields)
+        if signature and (stores := self._form.plan(sample)):
+            columns = self.batch.columns
+            if {store.field for store in stores} == columns.keys():
+                converts = [(i, s.convert) for i, s in enumerate(stores) if s.convert is not None]
+                appends = [columns[store.field].append for store in stores]
+                self._plans[signature] = converts, appends, self.batch.paths[-1]
+        return own or key, sum(map(len, fields.values()))
+
+    def append(self, key: bytes, fields: Fields) -> None:
+        """Append a sample of stored values."""
+        batch, num = self.batch, len(self.batch)
+        if not fields.keys() <= batch.columns.keys():
+            self._plans.clear()  # they have not all columns
+        batch.keys.append(key)
+        batch.paths.append(paths_of(fields))
+        for name in dict.fromkeys([*batch.columns, *fields]):
+            batch.columns.setdefault(name, [None] * num).append(fields.get(name))
+
+
+def paths_of(fields: Iterable[str]) -> bytes:
+    """Return the encoded paths of a sample that comes from no file: as its key and its fields."""
+    return pack_paths(b"", [b"." + name.encode() for name in sorted(fields)])

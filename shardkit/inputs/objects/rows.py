@@ -10,8 +10,7 @@ import xxhash
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import NO_SAMPLE, Corpus, Run
-from shardkit.inputs.objects.batches import BatchBuilder, paths_of
-from shardkit.inputs.objects.fields import SampleForm, labels_not_taken
+from shardkit.inputs.objects.fields import BatchBuilder, SampleForm, labels_not_taken, paths_of
 from shardkit.inputs.objects.source import NumberedRows, from_bytes, to_bytes
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER

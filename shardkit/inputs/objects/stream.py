@@ -14,8 +14,7 @@ import numpy as np
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.batches import BatchBuilder
-from shardkit.inputs.objects.fields import Pixels, SampleForm, labels_not_taken
+from shardkit.inputs.objects.fields import BatchBuilder, Pixels, SampleForm, labels_not_taken
 from shardkit.inputs.objects.source import iterator_of, told
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.system.own_files import create

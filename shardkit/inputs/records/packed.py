@@ -1,26 +1,31 @@
-"""A packed dataset, or third-party tars where they lie, as what ``convert`` packs from.
+"""What ``convert`` packs from: a packed dataset, third-party tars where they lie, or token ids.
 
-One shard is one run.
+One shard of a dataset is one run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from shardkit.errors import CorpusError, StorageError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.rows import RowIndex
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.folders import split_of
+from shardkit.inputs.sample_files import Cell, RecordFiles, SampleFile
 from shardkit.remote.urls import Url
-from shardkit.samples.sample import SampleBatch
+from shardkit.samples.encoding import TOKENS, npy_header
+from shardkit.samples.sample import SampleBatch, Value, pack_paths
 from shardkit.shards.locate import Located, locate, locate_remote
 from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.paths import first_few, show_path
+from shardkit.tokens.id_files import TokenFile, open_token_file
 
 TARS_KIND = "tars"
 """The kind of input that a dataset made of third-party tars records."""
@@ -137,3 +142,49 @@ def _notes_on_folders(located: Located) -> list[str]:
     if "cls" in info.fields or not (names or all("." + f in IMAGE_EXTENSIONS for f in info.fields)):
         return []
     return [f"no cls: {shown} tells a class; if folders or tars are classes, see {_RECIPES}"]
+
+
+class TokenFileCorpus(RecordFiles):
+    """Field ``tokens``: a ``.npy`` of a document's ids, in the dtype that was chosen. The key is
+    the document's number."""
+
+    kind = "tokens"
+    noun = "token ids"
+    unit = "document"
+    kept = {"dtype": "_dtype", "stored_dtype": "_stored_dtype"}  # noqa: RUF012
+
+    def __init__(
+        self, source: Path, dtype: str, documents: TokenFile, stored_dtype: str | None = None
+    ) -> None:
+        super().__init__(source)
+        self._dtype, self._documents, self._stored_dtype = dtype, documents, stored_dtype
+        self._files = [SampleFile("train", "")]
+
+    @classmethod
+    def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
+        made = super().from_spec(source, spec)
+        made._documents = open_token_file(source, stored_dtype=made._stored_dtype)
+        return made
+
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec(), "fingerprint": self._documents.fingerprint}
+
+    def _path(self, base: str) -> Path:
+        return self._documents.files[0]
+
+    def entries(self, file: SampleFile, plain: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
+        data = self._documents.data
+        at = plain.stat().st_size - data.nbytes
+        begin = 0
+        for number, end in enumerate(map(int, self._documents.sample_ends)):
+            size = (end - begin) * data.itemsize
+            yield b"%012d" % number, (at, size)
+            begin, at = end, at + size
+
+    def cells(self, base: str, key: bytes, value: Value) -> list[Cell]:
+        ids = np.frombuffer(value, self._documents.dtype)
+        data = ids.astype(self._dtype, copy=False).tobytes()
+        return [(TOKENS, npy_header(self._dtype, ids.shape) + data, b"")]
+
+    def paths_of(self, run: Run) -> Callable[[bytes, list[Cell]], bytes]:
+        return lambda key, cells: pack_paths(key, [])

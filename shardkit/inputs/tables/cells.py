@@ -15,7 +15,7 @@ from typing import Any
 from shardkit.errors import FormatError
 from shardkit.images.sniff import image_field
 from shardkit.inputs.sample_files import Cell
-from shardkit.inputs.tables import media
+from shardkit.inputs.tables import columns as media
 from shardkit.inputs.tables.columns import FILES, TableColumn, TableColumns, field_base
 from shardkit.samples.encoding import npy_header
 

@@ -1,19 +1,103 @@
-"""A folder of text files, each of which is a sample."""
+"""Other kinds of which each file is a sample: text, arrays, audio and video, or anything."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os.path import basename
 from pathlib import Path
 
-from shardkit.errors import CorpusError
+from shardkit.errors import CorpusError, FormatError
+from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
-from shardkit.inputs.class_folders import PlainClassCorpus, drop_documents
-from shardkit.inputs.files import DOCUMENTS, FolderListing, join, stem
-from shardkit.inputs.folders import batch_of, list_names, pass_names, split_folders
+from shardkit.inputs.class_folders import ClassFolderCorpus, PlainClassCorpus, drop_documents
+from shardkit.inputs.files import DOCUMENTS, FolderListing, Reason, extension, join, stem
+from shardkit.inputs.folders import Root, batch_of, list_names, pass_names, split_folders
 from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch
 from shardkit.samples.split_names import splits_by_words
+from shardkit.shards.sound_film import FILM_ENDINGS, SOUND_ENDINGS
 from shardkit.system.paths import first_few, show_path
+
+MEDIA_EXTENSIONS = frozenset("." + ending for ending in SOUND_ENDINGS | FILM_ENDINGS)
+"""Extensions, lower case with their dot, of files that are taken for audio or video."""
+
+
+class BinaryCorpus(ClassFolderCorpus):
+    """Each file is a sample of one field, named by the file's extension in lower case, ``bin`` if
+    it has none. A README, a LICENSE and the like are passed over."""
+
+    kind = "files"
+    noun = "files"
+
+    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
+        for run in super().folder_runs(folder, root):
+            for field, name in {field_of(name): name for name in run.locators}.items():
+                where = show_path(join(run.base, name.decode(errors="surrogateescape")))
+                if not is_field_name(field):
+                    raise CorpusError(
+                        f"{where}: its extension cannot name a field (a-z 0-9 _ -); rename it"
+                    )
+                if field == "cls" and run.label is not None:
+                    raise CorpusError(
+                        f"{where} would be the field cls, and so would its class; rename it"
+                    )
+            yield run
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        return batch_of(run, self.contents(run), [field_of(name) for name in run.locators])
+
+    def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
+        passed = {
+            name
+            for name in folder.names
+            if stem(name).lower() in DOCUMENTS and extension(name) not in MEDIA_EXTENSIONS
+        }
+        pass_names(folder, passed, ignored)
+
+
+class MediaCorpus(BinaryCorpus):
+    """Audio and video by their extensions; other files are passed over."""
+
+    kind = "media"
+    noun = "sound or film"
+    extensions = frozenset(MEDIA_EXTENSIONS)
+    class_files = MEDIA_EXTENSIONS
+    reading = "each sound or film a sample"
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        values = [value or "empty file" for value in self.contents(run)]
+        return batch_of(run, values, [field_of(name) for name in run.locators])
+
+
+def field_of(name: bytes) -> str:
+    """Return the field of a file: its extension in lower case."""
+    return extension(name.decode(errors="surrogateescape"))[1:] or "bin"
+
+
+ARRAY_EXTENSIONS = frozenset({".npy", ".pt", ".pth"})
+"""Endings of files of one array, which a sample of several files may be about."""
+
+
+class ArrayCorpus(PlainClassCorpus):
+    """Field ``npy`` holds the bytes as they are. Folders are classes where they plainly are."""
+
+    kind = "arrays"
+    noun = "arrays"
+    extensions = frozenset({".npy"})
+    reading = "each .npy file is a sample"
+
+    def read(self, run: Run, scratch: Path) -> SampleBatch:
+        values = self.contents(run)
+        for i, value in enumerate(values):
+            if isinstance(value, Reason):
+                continue
+            try:
+                parse_npy(value)
+            except FormatError as error:
+                values[i] = str(error) if value else "empty file"
+        return batch_of(run, values, "npy")
+
 
 _ENDINGS = """
 txt text md markdown rst adoc org tex html htm xhtml srt vtt
