@@ -209,6 +209,6 @@ MAKERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "metadata.parquet": ("metadata", lambda root: make_metadata(root, "metadata.parquet")),
     "coco": ("coco", make_coco),
     "roboflow": ("coco", make_roboflow),
-    "yolo": ("yolo", make_yolo),
+    "yolo": ("parallel", make_yolo),
 }
 """Layout -> its kind, and what makes a folder of it."""

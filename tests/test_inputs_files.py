@@ -137,7 +137,7 @@ def test_hidden_names_are_passed_over(tmp_path: Path, extensions: frozenset[str]
     assert ignored == {"hidden": 3}
 
 
-LAID_OUT = {"parallel", "metadata", "coco", "yolo", "captions"}
+LAID_OUT = {"parallel", "metadata", "coco"}
 WALKED = [kind for kind in CORPORA if kind not in {"hf", "lmdb", *LAID_OUT}]
 """Kinds that are all files of any folder, however deep they lie."""
 

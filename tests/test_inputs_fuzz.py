@@ -68,7 +68,7 @@ ENDINGS += ["", ".x y", "."]
 CONTAINERS = words(".jsonl .parquet .npz .h5 .tar .mp3 .MP4 .bin")
 """Endings of other kinds, which may be strays here."""
 
-KINDS = {"images", "paired", "companions", "parallel", "yolo", "metadata", "coco", "text"}
+KINDS = {"images", "paired", "companions", "parallel", "metadata", "coco", "text"}
 KINDS |= {"arrays", "media", "files"}
 """Kinds whose entries are whole files; of others, many entries may lie in one file."""
 

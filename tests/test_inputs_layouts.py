@@ -41,7 +41,7 @@ def test_claimed_packed_verified_and_unpacked(layout: tuple[str, Path], tmp_path
     assert {name: after[name] for name in common} == {name: before[name] for name in common}
     used = shardkit.info(packed.dest).corpus.get("annotations", {})
     assert len(before) - len(common | used.keys()) == sum(packed.ignored.values())
-    assert ("data.yaml" in after) == (kind == "yolo")
+    assert ("data.yaml" in after) == ("data.yaml" in before)
     endings = {Path(name).suffix for name in after.keys() - before.keys()}
     assert endings <= ({".txt", ".npy", ".json", ".cls"} if kind in ("metadata", "coco") else set())
 
@@ -117,15 +117,14 @@ def test_two_layouts_at_once_are_refused(tmp_path: Path) -> None:
         ("metadata.jsonl", '{"file_name": "gone.jpg"}\n'),
         ("annotations.json", '{"info": "of another kind"}'),
         ("annotations.json", '[{"images": []}]'),
-        ("data.yaml", "names: [a]\n"),
     ],
 )
 def test_files_called_so_that_are_something_else(name: str, text: str, tmp_path: Path) -> None:
     for i in range(8):
         write(tmp_path / f"{'cat' if i % 2 else 'dog'}/{i}.jpg", picture(i))
     write(tmp_path / name, text)
-    claims = [CORPORA[kind].claim(Look(tmp_path)) for kind in ("metadata", "coco", "yolo")]
-    assert claims == [None, None, None]
+    claims = [CORPORA[kind].claim(Look(tmp_path)) for kind in ("metadata", "coco")]
+    assert claims == [None, None]
 
 
 def test_bad_files_of_a_sample_name_it(tmp_path: Path) -> None:

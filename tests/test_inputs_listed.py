@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import picture, write
-from layouts import (
-    ROWS,
-    coco,
-    jsonl,
-    make_coco,
-    make_metadata,
-    pack,
-    png,
-    samples,
-)
+from layouts import ROWS, coco, jsonl, make_coco, make_metadata, pack, png, samples
 
 import shardkit
 from shardkit.errors import CorpusError, SampleError

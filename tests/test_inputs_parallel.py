@@ -17,7 +17,6 @@ from shardkit.errors import CorpusError
 from shardkit.inputs.annotations.parallel import (
     ParallelCorpus,
     Track,
-    YoloCorpus,
     collect,
     fit,
     judge,
@@ -185,7 +184,6 @@ def test_labels_of_yolo(tmp_path: Path) -> None:
     assert "(train.txt, lists/val.txt) are not read" in pack(source, "third").notes[-1]
     (source / "data.yaml").unlink()
     write(source / "labels" / "classes.txt", "cat\nowl\n")
-    assert YoloCorpus.claim(Look(source)) is not None
     other = pack(source, "other")
     assert (shardkit.open(other.dest).classes, other.ignored) == (["cat", "owl"], {".cache": 1})
     assert "labels/classes.txt" in {*tree(source)} - {*tree(other.dest)}
@@ -202,8 +200,8 @@ def test_labels_of_yolo(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_classes(name: str, text: str, names: list[str] | None, tmp_path: Path) -> None:
-    write(tmp_path / name, text)
-    assert YoloCorpus(tmp_path).classes == names
+    write(folder(tmp_path, "images/0.jpg labels/0.txt") / name, text)
+    assert ParallelCorpus(tmp_path).classes == names
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -229,10 +227,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_names_of_classes_that_are_refused(
     files: dict[str, str | bytes], what: str, tmp_path: Path
 ) -> None:
+    folder(tmp_path, "images/0.jpg labels/0.txt")
     for name, data in files.items():
         write(tmp_path / name, data)
     with pytest.raises(CorpusError, match=what) as info:
-        YoloCorpus(tmp_path)
+        ParallelCorpus(tmp_path)
     assert "\n" not in str(info.value)
 
 

@@ -12,12 +12,7 @@ import pytest
 from conftest import Run, picture, tree, write
 
 import shardkit
-from shardkit.errors import (
-    CorpusError,
-    DataError,
-    ResumeError,
-    StorageError,
-)
+from shardkit.errors import CorpusError, DataError, ResumeError, StorageError
 from shardkit.packing import local
 from shardkit.packing.job import Receipt, Setup, Written, commit_job
 

@@ -21,7 +21,7 @@ from shardkit.errors import UsageError
 from shardkit.formats import FORMATS
 from shardkit.system.paths import show_path
 
-KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco", "yolo"]
+KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
 

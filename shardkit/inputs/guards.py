@@ -353,12 +353,29 @@ def notes_on_splits(splits: Sequence[str]) -> list[str]:
     return [f"{' and '.join(map(repr, twins))} are two splits; rename one if they are one"]
 
 
-def notes_on_labels(names: Iterable[str]) -> list[str]:
-    """Return a line on columns that are named as labels, and are not taken for them."""
-    names = sorted(names)
-    if not names:
+# --- labels -----------------------------------------------------------------------------------
+
+LABEL_NAMES = ("label", "labels", "cls")
+"""Names of a column of class numbers, in any kind of input."""
+
+ARRAY_LABELS = frozenset({*LABEL_NAMES, "y", "target", "targets", "class"})
+"""Names of such a column among arrays and records, too."""
+
+
+def looks_like_label(name: str) -> bool:
+    """Return True if people who see a name expect labels: ``fine_labels``, ``y``, ``category``."""
+    words = re.split("[^a-z]+", name.lower())
+    may_be = ARRAY_LABELS - {"y"} | {"category", "categories"}
+    return words == ["y"] or not may_be.isdisjoint(words)
+
+
+def notes_on_labels(names: Iterable[str], sure: Iterable[str] = ()) -> list[str]:
+    """Return a line on columns that look like labels, or are ``sure`` to be some, among those that
+    are not taken for them."""
+    odd = sorted({*filter(looks_like_label, names), *sure})
+    if not odd:
         return []
     return [
-        f"{first_few(names)}: not cls, though named as labels: cls is the only column of whole"
+        f"{first_few(odd)}: not cls, though named as labels: cls is the only column of whole"
         " numbers from 0 that is called label (y or target of arrays and records): docs/recipes"
     ]

@@ -32,7 +32,6 @@ KINDS = {
     "companions": "paired:CompanionCorpus",
     "metadata": "annotations.metadata:MetadataCorpus",
     "coco": "annotations.coco:CocoCorpus",
-    "yolo": "annotations.parallel:YoloCorpus",
     "text": "single_files:TextCorpus",
     "jsonl": "tables.jsonl:JsonlCorpus",
     "arrays": "single_files:ArrayCorpus",

@@ -9,20 +9,13 @@ from shardkit.errors import CorpusError, SampleError
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.class_folders import not_image
+from shardkit.inputs.guards import ARRAY_LABELS
 from shardkit.samples.sample import Value
-
-_LABELS = frozenset({"label", "labels", "y", "target", "targets", "cls", "class"})
 
 
 def has_label_name(name: str) -> bool:
     """Return True if the last part of a name says that it holds class numbers."""
-    return re.split("[/.]", name)[-1].lower() in _LABELS
-
-
-def looks_like_label(name: str) -> bool:
-    """Return True if people who see a name expect labels: ``fine_labels``, ``y``."""
-    words = re.split("[^a-z]+", name.lower())
-    return words == ["y"] or not (_LABELS - {"y"} | {"category", "categories"}).isdisjoint(words)
+    return re.split("[/.]", name)[-1].lower() in ARRAY_LABELS
 
 
 def field_of(name: str, what: str, is_only_picture: bool = False) -> str:

@@ -21,10 +21,9 @@ from shardkit.inputs.annotations.listed import (
 from shardkit.inputs.file_parts import MAIN, Scalar, view_of
 from shardkit.inputs.files import extension, input_stamp, join
 from shardkit.inputs.folders import split_folders
-from shardkit.inputs.guards import notes_on_labels
+from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.named_files import open_table, parts_of, read_cells
-from shardkit.inputs.tables.columns import LABEL_NAMES
 from shardkit.inputs.tables.tabular import ClosedFile, arrow_errors
 from shardkit.system.paths import first_few, show_path
 

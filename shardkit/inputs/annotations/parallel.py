@@ -161,13 +161,11 @@ def _judge_one(track: Track, main: Track) -> Strength | None:
     if not any(track.holds(kind) and main.holds(kind) for kind in _KINDS):  # texts, boxes
         covers = len(stems & main.stems) >= HALF * max(len(stems), len(main.stems))
         return Strength.LAYOUT if covers or is_annotated else None
-    if main.role == "pictures":
-        return Strength.LAYOUT if is_annotated or is_equal else None
-    is_named = track.role == "annotations"
-    if is_annotated and is_named and differ:
+    is_named = is_annotated and track.role == "annotations"
+    if (main.role == "pictures" and (is_annotated or is_equal)) or (is_named and differ):
         return Strength.LAYOUT
-    is_odd = is_equal and (is_annotated or differ)
-    return Strength.FILES if is_odd or (is_annotated and (is_named or differ)) else None
+    is_odd = main.role != "pictures" and (is_equal or is_annotated) and (is_annotated or differ)
+    return Strength.FILES if is_odd and (is_equal or is_named or differ) else None
 
 
 def _end_alike(tracks: Sequence[Track]) -> bool:
@@ -236,17 +234,25 @@ class ParallelCorpus(PartsCorpus):
     The folder called ``images`` or the like, or the only one of images, gives the plain field
     (``jpg``), and each other one ``<folder>.<ending>`` (``masks.png``). What has no counterpart is
     a sample that lacks a field, which is reported: masks are often there for some images only, and
-    a mask without its image is not to vanish.
-
-    Attributes:
-        used: files, relative to the source, that hold something about all samples.
+    a mask without its image is not to vanish. Next to texts in a folder of labels, ``data.yaml``
+    or ``classes.txt`` names the classes, as YOLO has it; such texts are kept to the byte.
     """
 
     kind = "parallel"
     has_text = True
     noun = "parallel folders"
 
-    used: frozenset[str] = frozenset()
+    def __init__(self, source: Path) -> None:
+        super().__init__(source)
+        self._lists: list[str] = []
+        look = Look(source)
+        self._texts = read_names(look, self._lists) if _has_yolo_labels(look) else {}
+        self.used = frozenset(self._texts)
+        self.classes = next((names for _, names in self._texts.values()), None)
+
+    def spec(self) -> dict[str, Any]:
+        texts = {path: {"text": text} for path, (text, _) in self._texts.items()}
+        return {**super().spec(), "annotations": texts} if texts else super().spec()
 
     def splits(self) -> list[str]:
         return [split for split in find_tree(Look(self.source)) if split]
@@ -274,6 +280,9 @@ class ParallelCorpus(PartsCorpus):
                     pass_over(name, self.ignored)
         if not views:
             raise nothing_found(self.noun, self.source, self.ignored)
+        if self._lists:
+            lists = ", ".join(self._lists)
+            self.notes.append(f"lists of splits ({lists}) are not read: folders alone are splits")
 
     def _entries(self, split: str, tracks: Sequence[Track], views: Views) -> Iterator[PartsEntry]:
         places = {place for track in tracks for its, place in track.folders if its == split}
@@ -315,7 +324,7 @@ class ParallelCorpus(PartsCorpus):
         return Claim(strength, f"files of one name in {shown}", num_files)
 
 
-# --- YOLO ---------------------------------------------------------------------------------
+# --- names of classes, as YOLO has them -----------------------------------------------------
 
 CLASS_LIST = "classes.txt"
 """A file of a class name a line."""
@@ -324,84 +333,60 @@ MAX_NAMES = 1 << 20
 """Bytes of a file of class names."""
 
 
-class YoloCorpus(ParallelCorpus):
-    """Parallel folders, of which that of labels gives field ``labels.txt``, to the byte. Classes
-    are those that ``data.yaml`` or ``classes.txt`` names. An image without a file of labels lacks
-    the field: nothing is on it, or nobody has looked."""
-
-    kind = "yolo"
-    has_text = False
-    noun = "YOLO's images and labels"
-
-    def __init__(self, source: Path) -> None:
-        super().__init__(source)
-        self._texts: dict[str, str] = {}
-        self._lists: list[str] = []
-        for path in _name_files(Look(source)):
-            try:
-                self._read_names(path)
-            except (ValueError, ImportError) as error:
-                needs = " (pip install 'shardkit[yolo]')" * isinstance(error, ImportError)
-                where, why = (
-                    show_path(source / path),
-                    f"{error}{needs}; correct it, or move it away",
-                )
-                raise CorpusError(f"{where} cannot be read for names of classes: {why}") from error
-        self.used = frozenset(self._texts)
-
-    def _read_names(self, path: str) -> None:
-        text = read_file(self.source / path, MAX_NAMES).decode()
-        names: Any = text.removeprefix("\ufeff").rstrip().splitlines()
-        if not path.endswith(CLASS_LIST):
-            held = _load_yaml(text)
-            held = held if isinstance(held, dict) else {}
-            lists = (str(held.get(split)) for split in ("train", "val", "test"))
-            self._lists += [path for path in lists if path.endswith(".txt")]
-            names = held.get("names", [])
-            if isinstance(names, dict):
-                names = [names.get(i, "") for i in range(len(names))]
-        if not isinstance(names, list):
-            raise ValueError("'names' is no list")
-        for number, name in enumerate(names):
-            if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
-                raise ValueError(f"the name of class {number} is {name!r}, which is no text")
-        if names := [str(name).strip() for name in names]:
-            self._texts[path] = text
-            if self.classes not in (None, names):
-                raise ValueError(f"{first_few([*self._texts])} have other names of classes")
-            self.classes = names
-
-    def runs(self, scratch: Path) -> Iterator[Run]:
-        yield from super().runs(scratch)
-        if self._lists:
-            lists = ", ".join(self._lists)
-            self.notes.append(f"lists of splits ({lists}) are not read: folders alone are splits")
-
-    def spec(self) -> dict[str, Any]:
-        return {**super().spec(), "annotations": {p: {"text": t} for p, t in self._texts.items()}}
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        names = {name for base in _label_folders(look) for name in look.list(base).names}
-        if not _name_files(look) or not any(name.endswith(".txt") for name in names - {CLASS_LIST}):
-            return None
-        found = super().claim(look)
-        if found is None or found.strength < Strength.LAYOUT:
-            return None
-        return Claim(Strength.MARKED, "images with labels as YOLO's", found.num_files)
-
-
 def _label_folders(look: Look) -> list[str]:
     folders = [item for own in find_tree(look).values() for item in own.items()]
     return sorted(base for name, base in folders if name.lower() in ("label", "labels"))
 
 
-def _name_files(look: Look) -> list[str]:
-    """Return the files that may name classes: at the top, or in or above folders of labels."""
-    found = [name for name in look.top.names if name.endswith((".yaml", ".yml"))]
+def _has_yolo_labels(look: Look) -> bool:
+    names = {name for base in _label_folders(look) for name in look.list(base).names}
+    return any(name.endswith(".txt") for name in names - {CLASS_LIST})
+
+
+def read_names(look: Look, lists: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """Return the text and the class names of each file that has some, at the top, or in or above
+    folders of labels. ``lists`` gets the files that list splits.
+
+    Raises:
+        CorpusError: a file cannot be read, or two have other names.
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    paths = [name for name in look.top.names if name.endswith((".yaml", ".yml"))]
     own = _label_folders(look)
     bases = {"", *own, *(base.rpartition("/")[0] for base in own)}
-    return found + [join(b, CLASS_LIST) for b in sorted(bases) if CLASS_LIST in look.list(b).names]
+    paths += [join(b, CLASS_LIST) for b in sorted(bases) if CLASS_LIST in look.list(b).names]
+    for path in paths:
+        try:
+            text = read_file(look.source / path, MAX_NAMES).decode()
+            names = _names_in(text, lists, is_yaml=not path.endswith(CLASS_LIST))
+            if names:
+                found[path] = text, names
+            if any(names != others for _, others in found.values() if names):
+                raise ValueError(f"{first_few([*found])} have other names of classes")
+        except (ValueError, ImportError) as error:
+            needs = " (pip install 'shardkit[yolo]')" * isinstance(error, ImportError)
+            where = show_path(look.source / path)
+            why = f"{error}{needs}; correct it, or move it away"
+            raise CorpusError(f"{where} cannot be read for names of classes: {why}") from error
+    return found
+
+
+def _names_in(text: str, lists: list[str], *, is_yaml: bool) -> list[str]:
+    names: Any = text.removeprefix("\ufeff").rstrip().splitlines()
+    if is_yaml:
+        held = _load_yaml(text)
+        held = held if isinstance(held, dict) else {}
+        told = (str(held.get(split)) for split in ("train", "val", "test"))
+        lists += [path for path in told if path.endswith(".txt")]
+        names = held.get("names", [])
+        if isinstance(names, dict):
+            names = [names.get(i, "") for i in range(len(names))]
+    if not isinstance(names, list):
+        raise ValueError("'names' is no list")
+    for number, name in enumerate(names):
+        if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
+            raise ValueError(f"the name of class {number} is {name!r}, which is no text")
+    return [str(name).strip() for name in names]
 
 
 def _load_yaml(text: str) -> Any:

@@ -19,10 +19,9 @@ import numpy as np
 
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.guards import notes_on_labels
+from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
 from shardkit.inputs.tables.columns import (
     HEAD_BYTES,
-    LABEL_NAMES,
     MAIN_NAMES,
     ending_of,
     field_base,
@@ -173,8 +172,7 @@ class SampleForm:
 
 def labels_not_taken(fields: Iterable[str]) -> list[str]:
     """Return notes on fields that are named as labels, and are none."""
-    names = [name.rpartition(".")[0] for name in fields]
-    return notes_on_labels(name for name in names if name in LABEL_NAMES)
+    return notes_on_labels(filter(None, [name.rpartition(".")[0] for name in fields]))
 
 
 def _key(key: Any) -> bytes:

@@ -22,12 +22,7 @@ from shardkit.inputs.files import input_stamp, join
 from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.lines import max_unpacked, plain_copy, plain_name
 from shardkit.inputs.look import Claim, Look
-from shardkit.inputs.sample_files import (
-    Cell,
-    RecordFiles,
-    SampleFile,
-    claim_files,
-)
+from shardkit.inputs.sample_files import Cell, RecordFiles, SampleFile, claim_files
 from shardkit.inputs.stored_values import (
     BYTES,
     PICTURE,

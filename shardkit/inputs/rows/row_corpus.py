@@ -43,7 +43,6 @@ from shardkit.inputs.sample_files import (
 )
 from shardkit.inputs.stored_values import (
     field_of,
-    looks_like_label,
     refuse_equal_fields,
     require_picture,
 )
@@ -190,7 +189,7 @@ class RowCorpus(SampleFiles):
         if label is not None:
             told = f"from {min(labels[label])} to {max(labels[label])}"
             self.notes.insert(0, f"cls is {label!r}, {told}")
-        self.notes += notes_on_labels([*{n for n, _ in held if looks_like_label(n)} - {label}])
+        self.notes += notes_on_labels({n for n, _ in held if n != label})
         # Split -> [name in the file, field, how] of each column.
         self._plans = {each.split: _plan(each, label) for each in self._files}
         self._in_splits = self.splits() != ["train"]

@@ -13,6 +13,7 @@ from typing import Final
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import image_field
+from shardkit.inputs.guards import LABEL_NAMES
 
 HEAD_BYTES = 64
 """Bytes of a value that are looked at."""
@@ -70,11 +71,6 @@ def kept_name(path: str | None) -> str | None:
     is_long = len(name.encode("utf-8", "surrogatepass")) > 200  # file systems take 255 bytes
     return None if is_long or name in ("", ".", "..") or "\0" in name else name
 
-
-LABEL_NAMES = ("label", "labels", "cls")
-
-CLASS_WORDS = frozenset({*LABEL_NAMES, "category", "class"})
-"""Names of a column of class names, of which nothing but its text is packed."""
 
 MAIN_NAMES = {
     PICTURE: ("image", "img", "picture", "photo", "jpg", "jpeg", "png", "webp"),
@@ -135,15 +131,6 @@ class TableColumn:
 
 
 TableColumns = dict[str, TableColumn]
-
-
-def labels_not_taken(columns: Sequence[TableColumn]) -> list[str]:
-    """Return the columns that are named as labels, where none of them is."""
-    if any(c.how in ("label", "index") for c in columns):
-        return []
-    return [
-        c.name for c in columns if c.names or (c.name.lower() in CLASS_WORDS and c.how not in FILES)
-    ]
 
 
 def make_plan(

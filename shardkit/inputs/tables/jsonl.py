@@ -18,10 +18,10 @@ from typing import Any, Self
 
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Run
-from shardkit.inputs.guards import notes_on_labels
+from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
 from shardkit.inputs.lines import is_compressed, line_pieces, plain_copy, plain_name
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, RecordFiles, SampleFile
-from shardkit.inputs.tables.columns import CLASS_WORDS, LABEL_NAMES, field_base
+from shardkit.inputs.tables.columns import field_base
 from shardkit.samples.sample import Value, part_of_file
 from shardkit.system.full_reads import pread
 
@@ -106,9 +106,7 @@ class JsonlCorpus(RecordFiles):
         own = [key for key in self._keys if key in seen]
         absent = [key for key in self._keys if seen and key not in seen]
         self._key_notes += [f"the first lines of the first file have no {key!r}" for key in absent]
-        self._key_notes += notes_on_labels(
-            key for key in own if key.lower() in CLASS_WORDS and not _is_label(key, seen[key])
-        )
+        self._key_notes += notes_on_labels(key for key in own if not _is_label(key, seen[key]))
 
     def paths_of(self, run: Run) -> Callable[[bytes, list[Cell]], bytes]:
         if self._keys:

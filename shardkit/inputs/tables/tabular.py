@@ -30,9 +30,9 @@ from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, SampleFile, SampleFiles
 from shardkit.inputs.tables.cells import columns_of, kind_of_files, rows_of
 from shardkit.inputs.tables.columns import (
+    FILES,
     TableColumn,
     TableColumns,
-    labels_not_taken,
     listed,
     make_plan,
 )
@@ -220,7 +220,10 @@ class TableCorpus(SampleFiles):
     def _take(self, columns: Sequence[TableColumn], fields: Sequence[str] | None) -> None:
         self._columns = columns
         self._fields = None if fields is None else [*fields]
-        self.notes = [*notes_on_labels(labels_not_taken(columns)), *self.notes]
+        if not any(column.how in ("label", "index") for column in columns):
+            odd = [column.name for column in columns if column.how not in FILES]
+            named = [column.name for column in columns if column.names]
+            self.notes = [*notes_on_labels(odd, named), *self.notes]
         texts = [c.name for c in columns if c.how == "text" and not c.base]
         self.text_field = texts[0] if texts else None
         self.classes = next((c.names for c in columns if c.how == "label"), None)
