@@ -219,9 +219,3 @@ def test_other_names_of_classes_are_a_difference(tmp_path: Path) -> None:
     assert shardkit.verify(tmp_path / "out", against=source).ok
     write(source / "classes.txt", "cow\n")
     assert not shardkit.verify(tmp_path / "out", against=source).ok
-
-
-def test_two_names_of_one_split_are_named(tmp_path: Path) -> None:
-    source = pictures(tmp_path / "in", ["train/cat", "val/cat", "valid/cat"])
-    made = shardkit.pack(source, tmp_path / "out", **OPTIONS)
-    assert "'val' and 'valid' are two splits; rename one if they are one" in made.notes

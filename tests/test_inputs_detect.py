@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_jsonl, nothing_left_open
+from conftest import nothing_left_open
 from hypothesis import given
 from hypothesis import strategies as st
-from test_inputs_files import JPG, WALKED, one_of_each, tree
+from test_inputs_files import WALKED, one_of_each, tree
 
-import shardkit
 from shardkit.cli.pack import KINDS as NAMES
-from shardkit.errors import CorpusError, SampleError, StorageError
+from shardkit.errors import CorpusError, StorageError
 from shardkit.inputs import files
 from shardkit.inputs.files import extension
 from shardkit.inputs.look import Look, _spread
@@ -243,14 +242,6 @@ def test_options_of_another_kind(
         open_corpus(folder(tmp_path, names), **options)  # type: ignore[arg-type]
 
 
-def test_options_reach_their_corpus(tmp_path: Path) -> None:
-    tree(tmp_path / "images", {"a.jpg": JPG})
-    (tmp_path / "l.csv").write_text("a.jpg,dog\n")
-    assert open_corpus(tmp_path / "images", labels=str(tmp_path / "l.csv")).classes == ["dog"]
-    corpus = open_corpus(folder(tmp_path / "lines", ["a.jsonl"]), text_field="t")
-    assert corpus.spec() == {"kind": "jsonl", "text_field": "t"}
-
-
 @pytest.mark.parametrize("kind", CORPORA)
 def test_every_corpus_keeps_the_seam(tmp_path: Path, kind: str) -> None:
     """An empty folder is an error when listed, a spec is JSON, nothing is read to open one."""
@@ -272,15 +263,3 @@ def test_a_dangling_link_is_a_reject_of_every_corpus(tmp_path: Path, kind: str, 
     assert sum(map(len, batches)) == (7 if kind == "files" else 1)
     what = "a symbolic link to nowhere, which leads nowhere; remove it"
     assert [reject for batch in batches for reject in batch.rejects] == [(f"k/{link}", what)]
-
-
-def test_what_leads_nowhere_fails_or_is_skipped(tmp_path: Path) -> None:
-    source = make_jsonl(tmp_path / "in")
-    (source / "far").symlink_to("nowhere")
-    (source / "c.jsonl.gz").write_bytes(b"\x1f\x8bdamaged")
-    options = {"to": "npy", "workers": 0, "max_rejects": 0.5}
-    with pytest.raises(SampleError, match=r"c\.jsonl\.gz: is damaged: .*; pass --on-error skip"):
-        shardkit.pack(source, tmp_path / "out", **options)
-    packed = shardkit.pack(source, tmp_path / "out", on_error="skip", overwrite=True, **options)
-    assert (packed.num_samples, packed.num_rejects) == (40, 2)
-    assert shardkit.verify(tmp_path / "out", against=source).ok

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,7 @@ import shardkit
 from shardkit.errors import FormatError, UsageError
 from shardkit.index.manifest import read_info
 from shardkit.inputs import sample_files
-from shardkit.inputs.open import from_spec
-from shardkit.inputs.records.packed import TokenFileCorpus
 from shardkit.tokens import id_files
-from shardkit.tokens.id_files import open_token_file
 
 OPTIONS = {"workers": 0, "progress": False}
 
@@ -105,13 +101,3 @@ def test_calls_that_make_no_sense(tmp_path: Path, options: dict[str, Any], what:
     with pytest.raises((UsageError, FormatError), match=what):
         shardkit.convert(source, tmp_path / "out", to="npy", **options, **OPTIONS)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_file_that_changes_is_not_packed(tmp_path: Path) -> None:
-    path = nanogpt(tmp_path / "a.bin", [1, 2])
-    corpus = TokenFileCorpus(path, "|u1", open_token_file(path))
-    (listed,) = corpus.runs(tmp_path)
-    os.utime(nanogpt(path, [3, 4]), ns=(1, 1))
-    batch = from_spec(path, corpus.spec()).read(listed, tmp_path)
-    said = "the file changed while packing"
-    assert batch.rejects == [("a.bin at document 0", said)]

@@ -60,14 +60,6 @@ def test_folders_nested_in_a_class_belong_to_it(tmp_path: Path) -> None:
     assert labels_of(batch) == {b"a/x": b"0", b"b/z": b"1", b"b/1/2/y": b"1"}
 
 
-def test_flat(tmp_path: Path) -> None:
-    corpus = ImageCorpus(tree(tmp_path, {"a.jpg": JPG, "b.jpg": JPG}))
-    assert corpus.classes is None
-    batch = read_all(corpus, tmp_path)["train"]
-    assert batch.columns == {"jpg": [JPG, JPG]}
-    assert batch.keys == [b"a", b"b"]
-
-
 def test_splits_share_their_classes(tmp_path: Path) -> None:
     tree(tmp_path, {"train/cat/a.jpg": JPG, "train/dog/b.jpg": JPG, "val/ant/c.jpg": JPG})
     tree(tmp_path, {"val/dog/b.jpg": PNG, "test/d.jpg": JPG, "README.md": b"hello"})
@@ -117,21 +109,6 @@ def test_images_beside_class_folders_are_refused(tmp_path: Path, where: str) -> 
         ImageCorpus(tmp_path)
 
 
-def test_a_linked_class_folder(tmp_path: Path) -> None:
-    tree(tmp_path, {"far/x.jpg": JPG, "src/b/y.jpg": JPG})
-    (tmp_path / "src/a").symlink_to("../far")
-    batch = read_images(tmp_path / "src")["train"]
-    assert labels_of(batch) == {b"a/x": b"0", b"b/y": b"1"}
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    tree(tmp_path, {"a/x.txt": b"1", "a/y.txt": b"1", "b/": b""})
-    with pytest.raises(
-        CorpusError, match=r"no images in .*, only 2 files \(.txt 2\) of other kinds"
-    ):
-        read_images(tmp_path)
-
-
 def test_listing_again_is_the_same(tmp_path: Path) -> None:
     corpus = ImageCorpus(tree(tmp_path, {"a/x.jpg": JPG, "b/y.jpg": JPG, "b/z.txt": b"1"}))
     assert list(corpus.runs(tmp_path)) == list(corpus.runs(tmp_path))
@@ -139,15 +116,6 @@ def test_listing_again_is_the_same(tmp_path: Path) -> None:
 
 
 # --- names --------------------------------------------------------------------------------
-
-
-def test_stems_that_meet_keep_their_extension(tmp_path: Path) -> None:
-    contents = ["a.jpg", "a.png", "b.jpg", "IMG.1.jpg", "IMG.2.jpg", "c.jpg.jpg", "c.jpg"]
-    tree(tmp_path, {name: PNG if name.endswith("png") else JPG for name in contents})
-    batch = read_images(tmp_path)["train"]
-    expected = {b"a.jpg", b"a.png", b"b", b"IMG.1", b"IMG.2", b"c.jpg.jpg", b"c"}
-    assert set(batch.keys) == expected
-    assert sorted(paths_of(batch)) == sorted(name.encode() for name in contents)
 
 
 def test_odd_names_survive(tmp_path: Path) -> None:
@@ -215,13 +183,6 @@ def test_bad_files_are_rejects_and_the_others_stay_in_line(tmp_path: Path) -> No
     }
 
 
-def test_one_bad_file_among_many_of_one_kind(tmp_path: Path) -> None:
-    batch = read_images(tree(tmp_path, {"a.jpg": JPG, "b.jpg": b"text", "c.jpg": JPG}))["train"]
-    assert batch.keys == [b"a", b"c"]
-    assert batch.columns == {"jpg": [JPG, JPG]}
-    assert batch.rejects == [("b.jpg", "not an image: begins with b'text'")]
-
-
 def test_nothing_but_rejects(tmp_path: Path) -> None:
     batch = read_images(tree(tmp_path, {"k/a.jpg": b"", "k/b.jpg": b"text"}))["train"]
     assert (batch.keys, batch.paths, batch.columns) == ([], [], {})
@@ -251,13 +212,6 @@ def test_a_slice_of_a_run_reads_alone(tmp_path: Path) -> None:
     assert batch.columns["jpg"] == [JPG + b"3", JPG + b"4"]
 
 
-def test_the_batch_owns_its_lists(tmp_path: Path) -> None:
-    corpus = ImageCorpus(tree(tmp_path, {"a.jpg": JPG}))
-    (run,) = corpus.runs(tmp_path)
-    corpus.read(run, tmp_path).extend(corpus.read(run, tmp_path))
-    assert len(run.keys) == 1
-
-
 # --- labels -------------------------------------------------------------------------------
 
 A_AND_B = [("train", "", ["a.jpg", "b.jpg"])]
@@ -268,38 +222,12 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_index_labels_as_they_are(tmp_path: Path) -> None:
-    tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG, "c.jpg": JPG})
-    file = write(tmp_path / "l.csv", "a.jpg,7\nb.jpg,-1\nc.jpg, 7\n")
-    corpus = ImageCorpus(tmp_path / "src", labels=file)
-    assert corpus.classes is None
-    runs = list(corpus.runs(tmp_path))
-    assert [(run.label, run.keys) for run in runs] == [(-1, [b"b"]), (7, [b"a", b"c"])]
-    batch = read_all(corpus, tmp_path)["train"]
-    assert labels_of(batch) == {b"a": b"7", b"b": b"-1", b"c": b"7"}
-
-
 def test_name_labels_are_numbered_in_sorted_order(tmp_path: Path) -> None:
     tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG})
     file = write(tmp_path / "l.csv", "a.jpg,dog\nb.jpg,cat\nnot-there.jpg,ant\n")
     corpus = ImageCorpus(tmp_path / "src", labels=file)
     assert corpus.classes == ["ant", "cat", "dog"]
     assert labels_of(read_all(corpus, tmp_path)["train"]) == {b"a": b"2", b"b": b"1"}
-
-
-def test_labels_override_folders_and_allow_images_beside_them(tmp_path: Path) -> None:
-    tree(tmp_path / "src", {"k/a.jpg": JPG, "k/b.jpg": JPG, "c.jpg": JPG})
-    file = write(tmp_path / "l.csv", "k/a.jpg,1\nb.jpg,2\n./c.jpg,3\n")
-    batch = read_images(tmp_path / "src", labels=file)["train"]
-    assert labels_of(batch) == {b"k/a": b"1", b"k/b": b"2", b"c": b"3"}
-
-
-def test_labels_with_splits(tmp_path: Path) -> None:
-    tree(tmp_path / "src", {"train/a.jpg": JPG, "val/a.jpg": JPG})
-    file = write(tmp_path / "l.csv", "train/a.jpg,1\nval/a.jpg,2\n")
-    batches = read_images(tmp_path / "src", labels=file)
-    assert labels_of(batches["train"]) == {b"a": b"1"}
-    assert labels_of(batches["val"]) == {b"a": b"2"}
 
 
 @pytest.mark.parametrize(
@@ -335,15 +263,6 @@ def test_a_worker_needs_neither_labels_nor_a_listing(tmp_path: Path) -> None:
     assert worker.read(run, tmp_path) == corpus.read(run, tmp_path)
     with pytest.raises(CorpusError, match="can read runs, not list them"):
         next(worker.runs(tmp_path))
-
-
-def test_a_vanished_folder(tmp_path: Path) -> None:
-    corpus = ImageCorpus(tree(tmp_path, {"k/a.jpg": JPG}))
-    (run,) = corpus.runs(tmp_path)
-    (tmp_path / "k").rename(tmp_path / "l")
-    assert corpus.read(run, tmp_path).rejects == [
-        ("k/a.jpg", "its folder vanished since it was listed")
-    ]
 
 
 def test_a_class_folder_that_comes_while_listing(tmp_path: Path) -> None:

@@ -1,22 +1,72 @@
-"""Images with annotations: packed, verified, read back and unpacked, layout by layout."""
+"""All kinds of input: packed, verified, packed again, and with annotations unpacked, too."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import picture, tree, write
+from array_files import IMAGES, LABELS, folder, hdf5, npz
+from conftest import make_arrays, make_jsonl, make_sounds, make_texts, picture, tree, write
 from dying import dies_before_change
 from forked_workers import forked_workers
 from layouts import MAKERS, pack, png, samples
+from tables import parquet, save
+from test_inputs_lmdb import database, images
+from tf_records import imagenet, records
 
 import shardkit
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import CORPORA, open_corpus
+
+EXAMPLES = [imagenet(i) for i in range(9)]
+
+KINDS: dict[str, tuple[str, int, Callable[[Path], Path]]] = {
+    "text": ("text", 10, make_texts),
+    "media": ("media", 9, make_sounds),
+    "arrays": ("arrays", 10, make_arrays),
+    "jsonl": ("jsonl", 40, make_jsonl),
+    "parquet": (
+        "parquet",
+        20,
+        lambda root: write(root / "a.parquet", parquet(["text"] * 20, group=3, label=[*range(20)])),
+    ),
+    "saved": ("hf", 30, lambda root: save(root, [["text"] * 20, ["more"] * 10])),
+    "npz": ("rows", 20, lambda root: npz(root / "x.npz", True, x=IMAGES, y=LABELS)),
+    "hdf5": ("rows", 20, lambda root: hdf5(root / "x.h5", x=IMAGES, y=LABELS)),
+    "npy": ("rows", 20, lambda root: folder(root, x=IMAGES, y=LABELS)),
+    "tfrecord": (
+        "tfrecord",
+        20,
+        lambda root: records(root / "x.tfrecord", map(imagenet, range(20))),
+    ),
+    "tfrecord.gz": (
+        "tfrecord",
+        9,
+        lambda root: records(root / "x.tfrecord.gz", map(imagenet, range(9))),
+    ),
+    "lmdb": ("lmdb", 40, lambda root: database(root / "x.mdb", images())),
+}
+"""Layout -> its kind, its samples, and what makes it; of kinds without annotations."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_packed_verified_and_packed_again(name: str, tmp_path: Path) -> None:
+    kind, number, make = KINDS[name]
+    source = tmp_path / "source"
+    make(source)
+    one = pack(source, "one", shard_size="90B")
+    assert (one.kind, one.num_samples) == (kind, number) and one.num_shards > 2
+    checked = shardkit.verify(one.dest, against=source)
+    assert checked.ok and checked.num_compared == number, checked.problems
+    assert pack(source, "one", shard_size="90B").was_complete
+    with forked_workers():
+        two = pack(source, "two", workers=2, shard_size="90B")
+    assert tree(one.dest) == tree(two.dest)
 
 
 @pytest.fixture(params=MAKERS)

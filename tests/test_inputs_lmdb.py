@@ -10,15 +10,14 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-from conftest import EACH_FORMAT, Run, examples, nothing_left_open, picture, tree, write
+from conftest import Run, examples, nothing_left_open, picture, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_inputs_files import read_all
 
-import shardkit
 from shardkit.errors import CorpusError, DataError
 from shardkit.inputs.look import Look, Strength
-from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.open import open_corpus
 from shardkit.inputs.records.lmdb_files import LmdbCorpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
@@ -80,21 +79,6 @@ def test_pickles_are_refused_but_not_of_the_file(tmp_path: Path) -> None:
     source = database(tmp_path / "y.lmdb", [(b"1", pickle.dumps(np.arange(3)))])
     with pytest.raises(CorpusError, match=r"holds pickles, .*: docs/recipes/records\.md, LMDB of"):
         open_corpus(source)
-
-
-@pytest.mark.parametrize("to", EACH_FORMAT)
-def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
-    source = database(tmp_path / "x.mdb", images())
-    packed = shardkit.pack(source, tmp_path / "out", to=to, shard_size="2kB", **OPTIONS)
-    assert (packed.num_samples, packed.kind) == (40, "lmdb") and packed.num_shards > 5
-    checked = shardkit.verify(tmp_path / "out", against=source)
-    assert checked.ok and checked.num_compared == 40
-    shardkit.convert(source, tmp_path / "two", to=to, workers=2)
-    shardkit.pack(source, tmp_path / "one", to=to, **OPTIONS)
-    assert tree(tmp_path / "two") == tree(tmp_path / "one")
-    shardkit.unpack(tmp_path / "out", tmp_path / "back")
-    name = "image-000000007.jpg"
-    assert (tmp_path / "back" / name).read_bytes() == picture(7, size=16 + 40)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +165,3 @@ def test_no_damage_brings_the_process_down(
             corpus.read(run, tmp_path)
     except (CorpusError, DataError):
         pass
-
-
-def test_a_change_is_noticed(tmp_path: Path) -> None:
-    path = database(tmp_path / "x.lmdb", images())
-    corpus = open_corpus(path)
-    (run,) = corpus.runs(tmp_path)
-    database(path, images(50))
-    batch = from_spec(path, corpus.spec()).read(run, tmp_path)
-    assert {why for _, why in batch.rejects} == {"the file changed while packing"}

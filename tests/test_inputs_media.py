@@ -21,7 +21,6 @@ from test_inputs_files import read_all
 import shardkit
 from shardkit.errors import CorpusError, UsageError
 from shardkit.inputs.open import open_corpus
-from shardkit.inputs.single_files import BinaryCorpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 
@@ -113,16 +112,6 @@ def test_sound_with_companions_is_paired(tmp_path: Path, companion: str) -> None
     assert sorted(batch.columns) == sorted(["wav", companion])
 
 
-def test_sound_beside_text_of_other_names(tmp_path: Path) -> None:
-    for i in range(4):
-        write(tmp_path / f"{i}.wav", sound(i))
-        write(tmp_path / f"chapter {i}.txt", b"text")
-    with pytest.raises(
-        CorpusError, match=r"each text a sample, 4 files .*each sound or film a sample, 4 files"
-    ):
-        open_corpus(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [("text", "a.txt"), ("media", "a.wav"), ("files", "a.x"), ("paired", "a.txt")],
@@ -153,13 +142,6 @@ def test_refused(tmp_path: Path, names: list[str], what: str) -> None:
         write(tmp_path / name, b"1")
     with pytest.raises(CorpusError, match=what):
         list(open_corpus(tmp_path, "files").runs(tmp_path / "s"))
-
-
-def test_a_class_that_comes_while_listing(tmp_path: Path) -> None:
-    corpus = BinaryCorpus(make_sounds(tmp_path))
-    write(tmp_path / "new" / "a.wav", sound(1))
-    with pytest.raises(CorpusError, match="class folder new came while listing"):
-        list(corpus.runs(tmp_path / "s"))
 
 
 def test_the_example_trains_on_sound(tmp_path: Path) -> None:

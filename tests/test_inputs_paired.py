@@ -155,16 +155,6 @@ def test_one_bad_file_rejects_its_sample(
     assert found == path and reason.startswith(why)
 
 
-def test_a_fifo_and_a_changed_file(tmp_path: Path) -> None:
-    made(tmp_path, ["a.jpg", "a.txt", "b.jpg"])
-    os.mkfifo(tmp_path / "b.txt")
-    corpus = PairedCorpus(tmp_path)
-    runs = [*corpus.runs(tmp_path)]
-    (tmp_path / "a.txt").write_bytes(b"12")
-    rejects = [each for run in runs for each in corpus.read(run, tmp_path).rejects]
-    assert rejects[0][0] == "a.txt" and rejects[1] == ("b.txt", "is no regular file; remove it")
-
-
 @pytest.mark.parametrize("name", ["a.left image", "a.é", "a.__key__", "a.jpg.offsets", "a."])
 def test_what_cannot_name_a_field(name: str, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="cannot name a field; rename it") as info:
@@ -178,16 +168,6 @@ def test_files_of_no_sample_are_few(tmp_path: Path) -> None:
         [*PairedCorpus(tmp_path).runs(tmp_path)]
     with pytest.raises(CorpusError, match=r"no paired files in .* only 1 file \(no extension 1\)"):
         [*PairedCorpus(made(tmp_path / "b", ["x"])).runs(tmp_path)]
-
-
-def test_odd_names(tmp_path: Path) -> None:
-    for stem in (b"a b", b"%20", b"n\nl", b"\xff\xfe", b"x" * 251):
-        for ending in (b".jpg", b".txt"):
-            with open(os.path.join(os.fsencode(tmp_path), stem + ending), "wb") as out:
-                out.write(JPG)
-    found = fields(PairedCorpus(tmp_path))
-    assert len(found) == 5
-    assert all(own == {"jpg": f"{key}.jpg", "txt": f"{key}.txt"} for key, own in found.items())
 
 
 names = st.sets(st.text(st.sampled_from("ab.-_\udcff\n"), min_size=1, max_size=6), max_size=15)

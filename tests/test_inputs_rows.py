@@ -13,8 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from array_files import IMAGES, LABELS, folder, hdf5, npy, npz
-from conftest import CONTAINERS, nothing_left_open, picture, tree, write
-from forked_workers import workers_for
+from conftest import nothing_left_open, picture, write
 from test_inputs_files import read_all
 
 import shardkit
@@ -76,23 +75,6 @@ def same(values: list[Any], expected: Any) -> bool:
     return [(v.dtype, v.shape, v.tobytes()) for v in values] == [
         (row.dtype, row.shape, row.tobytes()) for row in rows
     ]
-
-
-@pytest.mark.parametrize(("how", "to"), [*zip(MAKE, CONTAINERS, strict=True)])
-def test_packed_verified_and_read_back(how: str, to: str, tmp_path: Path) -> None:
-    source = MAKE[how](tmp_path / "in" / "x", **GOOD)
-    options: dict[str, Any] = {"to": to, "shard_size": "90B"}
-    with nothing_left_open():
-        packed = shardkit.pack(source, tmp_path / "out", **options, **OPTIONS)
-    assert (packed.num_samples, packed.kind) == (20, "rows") and packed.num_shards > 3
-    assert packed.notes == ["cls is 'labels', from 0 to 6"]
-    batch = shardkit.open(tmp_path / "out").read(range(20))
-    assert np.array_equal(batch["images.npy"], IMAGES) and batch["cls"].tolist() == [*LABELS]
-    assert shardkit.verify(tmp_path / "out", against=source).num_compared == 20
-    with workers_for(to):
-        shardkit.pack(source, tmp_path / "two", workers=2, **options)
-    assert tree(tmp_path / "two") == tree(tmp_path / "out")
-    assert shardkit.pack(source, tmp_path / "out", **options, **OPTIONS).was_complete
 
 
 # --- layouts ------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import EACH_FORMAT, nothing_left_open, picture, tree, write
-from forked_workers import workers_for
+from conftest import nothing_left_open, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
@@ -343,29 +342,6 @@ def everything(rows: int) -> pa.Table:
     return with_features(table, image={"_type": "Image"}, label=labels_of("x", "y", "z"))
 
 
-@pytest.mark.parametrize("to", EACH_FORMAT)
-def test_packed_verified_unpacked_and_converted(tmp_path: Path, store: Any, to: str) -> None:
-    source = store(tmp_path / "in", everything(20))
-    trees = []
-    for workers in (0, 2):
-        dest = tmp_path / f"out{workers}"
-        with workers_for(to):
-            shardkit.pack(source, dest, to=to, shard_size="8kB", workers=workers, progress=False)
-        trees.append(tree(dest))
-        checked = shardkit.verify(dest, against=source)
-        assert checked.ok and checked.num_compared == 20
-    assert trees[0] == trees[1]
-    batch = shardkit.open(tmp_path / "out0").read(range(20))
-    assert batch["cls"].tolist() == [i % 3 for i in range(20)]
-    assert [a.tolist() for a in batch["ragged.npy"]] == [[*range(i % 5)] for i in range(20)]
-    assert batch["meta.json"][3] == {"a": 3, "b": ["3"]} and batch["txt"][:2] == [None, "caption 1"]
-    shardkit.unpack(tmp_path / "out0", tmp_path / "files")
-    back = tree(tmp_path / "files")
-    name = next(iter(back)).partition("/")[0]
-    assert back[f"{name}/000000000003/image/3.jpeg"] == picture(3)
-    assert back[f"{name}/000000000003.cls"] == b"0"
-
-
 @given(st.lists(st.binary(max_size=9)), st.integers(1, 9), st.integers(1, 40), st.data())
 def test_any_rows_in_any_order(
     tmp_path_factory: pytest.TempPathFactory,
@@ -421,18 +397,6 @@ def test_a_damaged_group_costs_its_rows_only(tmp_path: Path) -> None:
     (batch,) = read_all(open_corpus(tmp_path), tmp_path / "scratch").values()
     assert batch.columns["txt"] == [text.encode() for text in held[:10] + held[20:]]
     assert [where for where, _ in batch.rejects] == [f"a.parquet at row {r}" for r in range(10, 20)]
-
-
-def test_a_file_that_changes_while_packing(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", parquet(["x"] * 50))
-    corpus = open_corpus(tmp_path)
-    (run,) = corpus.runs(tmp_path)
-    with nothing_left_open():
-        assert len(corpus.read(run.slice(0, 5), tmp_path)) == 5
-    write(path, parquet(["other"] * 50))
-    os.utime(path, ns=(1, 1))
-    rejects = corpus.read(run.slice(5, 6), tmp_path).rejects
-    assert rejects == [("a.parquet at row 5", "the file changed while packing")]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from test_inputs_files import JPG, read_all, tree
 
 import shardkit
-from shardkit.errors import CorpusError
 from shardkit.inputs.open import from_spec
 from shardkit.inputs.single_files import TextCorpus
 
@@ -33,13 +31,6 @@ def test_stems_that_meet(tmp_path: Path) -> None:
     assert batch["train"].paths == [b"+", b"+", b"+.c"]
 
 
-def test_an_ignored_file_does_not_take_a_stem(tmp_path: Path) -> None:
-    batch = read_all(
-        TextCorpus(tree(tmp_path, {"a.txt": b"1", "a.xyz": b"2", "a": b"3"})), tmp_path
-    )
-    assert batch["train"].keys == [b"a"]
-
-
 def test_splits_and_workers(tmp_path: Path) -> None:
     corpus = TextCorpus(tree(tmp_path, {"train/x/a.txt": b"1", "validation/a.txt": b"2"}))
     runs = {run.split: run for run in corpus.runs(tmp_path)}
@@ -51,19 +42,6 @@ def test_splits_and_workers(tmp_path: Path) -> None:
 def test_text_beside_folders_named_as_splits_makes_them_folders(tmp_path: Path) -> None:
     batches = read_all(TextCorpus(tree(tmp_path, {"train/a.txt": b"1", "a.txt": b"2"})), tmp_path)
     assert {split: batch.keys for split, batch in batches.items()} == {"train": [b"a", b"train/a"]}
-
-
-def test_a_fifo_is_a_reject(tmp_path: Path) -> None:
-    tree(tmp_path, {"a.txt": b"", "c.txt": b"3"})
-    os.mkfifo(tmp_path / "b.txt")
-    batch = read_all(TextCorpus(tmp_path), tmp_path)["train"]
-    assert batch.rejects == [("b.txt", "is no regular file; remove it")]
-    assert batch.columns == {"txt": [b"", b"3"]}
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"no text in .*; check the path"):
-        list(TextCorpus(tmp_path).runs(tmp_path))
 
 
 # --- class folders ------------------------------------------------------------------------
@@ -187,25 +165,6 @@ def test_a_readme_beside_splits_leaves_them_apart(tmp_path: Path) -> None:
         "one split, train: train, val are named as splits, and notes.txt lies beside them;"
         " move it away to keep them apart",
     ]
-
-
-def test_classes_of_text_there_and_back(tmp_path: Path) -> None:
-    source = tree(tmp_path / "in", IMDB)
-    options: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
-    assert shardkit.pack(source, tmp_path / "out", **options).notes == [
-        "cls is of 3 classes, the folders: neg, pos, unsup"
-    ]
-    assert shardkit.pack(source, tmp_path / "out", **options).was_complete
-    made = shardkit.open(tmp_path / "out", split="test")
-    assert made.classes == ["neg", "pos", "unsup"]
-    assert [int(sample["cls"]) for sample in made] == [0, 0, 1, 1]
-    assert shardkit.verify(tmp_path / "out", against=source).ok
-    shardkit.unpack(tmp_path / "out", tmp_path / "back")
-    assert read_all(TextCorpus(tmp_path / "back"), tmp_path) == read_all(
-        TextCorpus(source), tmp_path
-    )
-    os.rename(source / "test" / "pos", source / "test" / "good")
-    assert not shardkit.verify(tmp_path / "out", against=source).ok
 
 
 def test_tokens_are_of_text_alone(tmp_path: Path) -> None:

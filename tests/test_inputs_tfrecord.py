@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tf_records
-from conftest import EACH_FORMAT, Run, nothing_left_open, picture, tree, write
+from conftest import Run, nothing_left_open, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 from test_inputs_files import read_all
@@ -204,28 +204,6 @@ def test_features_that_no_field_can_hold(features: list[Any], what: str, tmp_pat
         open_corpus(records(tmp_path / "x.tfrecord", features))
 
 
-@pytest.mark.parametrize("to", EACH_FORMAT)
-def test_packed_verified_and_read_back(to: str, tmp_path: Path) -> None:
-    """The second file is compressed; TensorFlow's writer does so whatever the name."""
-    records(tmp_path / "in" / "x.tfrecord-00000-of-00002", map(imagenet, range(20)))
-    path = records(tmp_path / "in" / "x.tfrecord-00001-of-00002", map(imagenet, range(20, 30)))
-    write(path, gzip.compress(path.read_bytes()))
-    write(tmp_path / "in" / "labels.txt", "a\nb\n")
-    source, size = tmp_path / "in", "2kB"
-    made = shardkit.pack(source, tmp_path / "out", to=to, shard_size=size, **OPTIONS)
-    assert (made.num_samples, made.kind, made.ignored) == (30, "tfrecord", {".txt": 1})
-    checked = shardkit.verify(tmp_path / "out", against=source)
-    assert made.num_shards > 3 and checked.ok and checked.num_compared == 30, checked.problems
-    shardkit.convert(source, tmp_path / "two", to=to, workers=2)
-    shardkit.pack(source, tmp_path / "one", to=to, **OPTIONS)
-    assert tree(tmp_path / "two") == tree(tmp_path / "one")
-    assert shardkit.open(tmp_path / "out").column("cls").tolist() == [i % 5 + 1 for i in range(30)]
-    assert shardkit.pack(source, tmp_path / "out", to=to, shard_size=size, **OPTIONS).was_complete
-    shardkit.unpack(tmp_path / "out", tmp_path / "back")
-    name = "x.tfrecord-00001-of-00002/000000000004.jpg"
-    assert (tmp_path / "back" / name).read_bytes() == picture(24)
-
-
 # --- damage -------------------------------------------------------------------------------
 
 WHOLE = [frame(example(imagenet(i))) for i in range(3)]
@@ -264,12 +242,3 @@ def test_lengths_are_not_believed(tmp_path: Path, run: Run) -> None:
         tracemalloc.stop()
     code, _, err = run("pack", "y.tfrecord.gz", "out", "--to", "npy")
     assert code == 1 and "y.tfrecord.gz: makes over 200 times its size" in err
-
-
-def test_a_change_is_noticed(tmp_path: Path) -> None:
-    path = records(tmp_path / "x.tfrecord", map(imagenet, range(5)))
-    corpus = open_corpus(path)
-    (run,) = corpus.runs(tmp_path)
-    records(path, map(imagenet, range(5, 10)))
-    batch = from_spec(path, corpus.spec()).read(run, tmp_path)
-    assert [why for _, why in batch.rejects] == ["the file changed while packing"] * 5
