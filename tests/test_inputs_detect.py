@@ -45,7 +45,6 @@ def kind_of(source: Path) -> str:
         ("paired", ["a.jpg", "a.seg.png", "a.xml"]),
         ("paired", ["a.npy", "a.cls"]),
         ("text", ["a.txt", "b.md", "c/d.py"]),
-        ("text", ["README.md"]),
         ("text", ["a.txt", "a.xyz"]),
         ("jsonl", ["a.jsonl"]),
         ("jsonl", ["a.jsonl.gz", "b.NDJSON.zst", "README.md"]),

@@ -16,7 +16,7 @@ from typing import Literal
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.files import DOCUMENTS, FolderListing, extension, is_hidden, join, stem
-from shardkit.inputs.folders import Root, split_folders, split_of, split_roots
+from shardkit.inputs.folders import split_folders, split_of, split_roots
 from shardkit.inputs.look import Look
 from shardkit.samples.numbered_files import missing_files, twice_counted
 from shardkit.system.paths import first_few, show_path
@@ -157,13 +157,13 @@ def doubt_within(names: Collection[str]) -> bool:
     return "annotations" in roles or (len(roles) > 1 and all(roles)) or len(splits) > 1
 
 
-def doubt_classes(look: Look, kind: str, extensions: frozenset[str] | None) -> tuple[str, str]:
+def doubt_classes(look: Look, kind: str, extensions: frozenset[str]) -> tuple[str, str]:
     """Return why the folders of a source are hardly classes, and what to do; ``("", "")`` if
     nothing speaks against it.
 
     Args:
         kind: what the source is taken for.
-        extensions: those of its samples; None for all.
+        extensions: those of its samples.
     """
     top = look.top
     if not top.folders:
@@ -184,10 +184,13 @@ def doubt_classes(look: Look, kind: str, extensions: frozenset[str] | None) -> t
     tops = [_samples(look, root.base, extensions) for root in roots]
     if any(each.names and each.folders for each in tops):
         return "", ""  # the kind itself refuses it
-    places = _places(roots, [each.folders for each in tops])
-    holding = [name for name, own in places.items() if _any_holds(look, own, extensions)]
+    places: dict[str, list[str]] = {}  # class -> where its folders lie
+    for root, each in zip(roots, tops, strict=True):
+        for name in each.folders:
+            places.setdefault(name, []).append(join(root.base, name))
+    holding = [name for name, own in places.items() if _hold_any(look, own, extensions)]
     empty = [name for name in places if name not in holding]
-    others = [name for name in empty if _any_holds(look, places[name], None)]
+    others = [name for name in empty if _hold_any(look, places[name], None)]
     if len(holding) == 1 and (others or _fork(look, places[holding[0]], extensions)):
         where = first_few(places[holding[0]])
         beside = f", and there are other files in {first_few(others)}" if others else ""
@@ -228,49 +231,28 @@ def refuse_splits_below(look: Look) -> None:
             )
 
 
-def _samples(look: Look, base: str, extensions: frozenset[str] | None) -> FolderListing:
+def _samples(look: Look, base: str, extensions: frozenset[str]) -> FolderListing:
     found = look.list(base)
-    names = [
-        name
-        for name in found.names
-        if (extension(name) in extensions if extensions else stem(name).lower() not in DOCUMENTS)
-    ]
+    names = [name for name in found.names if extension(name) in extensions]
     return FolderListing(base, found.folders, names)
 
 
-def _places(roots: Sequence[Root], names: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """Return class -> where its folders lie, in each split that has one."""
-    places: dict[str, list[str]] = {}
-    for root, own in zip(roots, names, strict=True):
-        for name in own:
-            places.setdefault(name, []).append(join(root.base, name))
-    return places
-
-
-def _fork(look: Look, bases: Sequence[str], extensions: frozenset[str] | None) -> bool:
+def _fork(look: Look, bases: Sequence[str], extensions: frozenset[str]) -> bool:
     """Return True if several folders of samples lie in these, or in the only folder within."""
-    while bases:
-        below = {
-            name
-            for base in bases
-            for name in look.list(base).folders
-            if _any_holds(look, [join(base, name)], extensions)
-        }
-        if len(below) > 1:
-            return True
-        bases = [join(base, name) for base in bases for name in below]
-    return False
+    below: set[str] = set()
+    while bases and len(below) < 2:
+        names = {(base, name) for base in bases for name in look.list(base).folders}
+        names = {each for each in names if _hold_any(look, ["/".join(each)], extensions)}
+        below = {name for _, name in names}
+        bases = ["/".join(each) for each in names]
+    return len(below) > 1
 
 
-def _any_holds(look: Look, bases: Iterable[str], extensions: frozenset[str] | None) -> bool:
-    return any(any_file(os.path.join(look.source, base), extensions) for base in bases)
-
-
-def any_file(path: str, extensions: frozenset[str] | None) -> bool:
-    """Return True if a folder holds a file of these extensions, at any depth; one that cannot be
+def _hold_any(look: Look, bases: Iterable[str], extensions: frozenset[str] | None) -> bool:
+    """Return True if folders hold a file of these extensions, at any depth; one that cannot be
     listed is taken to hold some, and packing reports it. Most looks end at the first name."""
     seen: set[tuple[int, int]] = set()
-    folders = [path]
+    folders = [os.path.join(look.source, base) for base in bases]
     while folders:
         try:
             folder = folders.pop()

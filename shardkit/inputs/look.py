@@ -129,11 +129,6 @@ class Look:
             found.update(cut_ending(n)[1] for n in folder.names if stem(n).lower() not in DOCUMENTS)
         return found
 
-    @property
-    def has_documents(self) -> bool:
-        """True if a README or the like is among the files looked at."""
-        return any(stem(n).lower() in DOCUMENTS for each in self.folders for n in each.names)
-
     def count(self, endings: Collection[str]) -> int:
         """Return how many of the files looked at have one of these endings."""
         return sum(self.endings[ending] for ending in endings)

@@ -136,10 +136,8 @@ class TextCorpus(PlainClassCorpus):
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        num_texts = look.count(TEXT_EXTENSIONS)
-        if look.is_file or not (num_texts or (not look.endings and look.has_documents)):
-            return None
-        return Claim(Strength.FILES, "each text a sample", max(num_texts, 1))
+        num_texts = 0 if look.is_file else look.count(TEXT_EXTENSIONS)
+        return Claim(Strength.FILES, "each text a sample", num_texts) if num_texts else None
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")
