@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from array_files import IMAGES, LABELS, folder, hdf5, npy, npz
-from conftest import nothing_left_open, picture, write
+from conftest import nothing_left_open, write
 from test_inputs_files import read_all
 
 import shardkit
@@ -178,8 +178,11 @@ def test_chosen_columns(tmp_path: Path) -> None:
     for name in ("z", "meta"):
         with pytest.raises(CorpusError, match=rf"x\.npz has no column '{name}', only "):
             RowCorpus(source, fields=[name])
-    texts = npz(tmp_path / "t.npz", text=np.array([*"ab"]), label=np.arange(2))
-    assert [*read_all(RowCorpus(texts, tokenized=True), tmp_path)["train"].columns] == ["txt"]
+    for texts in (np.array([*"ab"]), np.array([b"a", b"b"]), np.array([np.void(b"a")] * 2)):
+        source = npz(tmp_path / "t.npz", text=texts, label=np.arange(2))
+        with pytest.raises(CorpusError, match=r"text\.npy: it holds a text or a file in each row"):
+            RowCorpus(source)
+        assert [*read_all(RowCorpus(source, ["label"]), tmp_path)["train"].columns] == ["cls"]
 
 
 def test_shuffled_and_cut_into_splits(tmp_path: Path) -> None:
@@ -215,58 +218,6 @@ EXACT = {
 def test_rows_are_exact_to_the_bit(name: str, tmp_path: Path) -> None:
     source = npz(tmp_path / "x.npz", a=EXACT[name], more=np.arange(3.0))
     assert same(rows_of(source, tmp_path)["a.npy"], EXACT[name])
-
-
-PICTURES = [picture(i) for i in range(19)] + [picture(4, kind="PNG")]
-
-
-def opaque(path: Path, values: list[bytes]) -> None:
-    hdf5(path / "x.h5", image=np.array([*map(np.void, values)]), y=LABELS)
-
-
-def of_any_length(path: Path, values: list[bytes]) -> None:
-    with h5py.File(path / "x.h5", "w") as file:
-        held = file.create_dataset("image", len(values), h5py.vlen_dtype(np.uint8))
-        for i, value in enumerate(values):
-            held[i] = np.frombuffer(value, np.uint8)
-        file["y"] = LABELS
-
-
-@pytest.mark.parametrize(
-    "store",
-    [
-        lambda path, values: hdf5(path / "x.h5", image=np.array(values), y=LABELS),
-        lambda path, values: npz(path / "x.npz", image=np.array(values), y=LABELS),
-        opaque,
-        of_any_length,
-    ],
-    ids=["strings", "npz", "opaque", "any length"],
-)
-def test_images_stored_as_bytes(store: Any, tmp_path: Path) -> None:
-    """Zeros that pad them to one length are cut off; a row that is no image is a reject."""
-    size = max(map(len, PICTURES)) + (store is not of_any_length)
-    padded = PICTURES if store is of_any_length else [p.ljust(size, b"\0") for p in PICTURES]
-    source = tmp_path / "in"
-    source.mkdir()
-    store(source, padded)
-    corpus = open_corpus(source)
-    batch = read_all(corpus, tmp_path / "scratch")["train"]
-    assert corpus.has_pictures and sorted(batch.columns) == ["cls", "jpg", "png"]
-    assert batch.columns["jpg"] == [*PICTURES[:19], None]
-    assert batch.columns["png"] == [None] * 19 + PICTURES[19:]
-    store(source, [*padded[:18], b"text".ljust(size, b"\0"), padded[19]])
-    batch = read_all(open_corpus(source), tmp_path / "scratch")["train"]
-    ((where, why),) = batch.rejects
-    assert len(batch) == 19 and where.endswith("at row 18") and "not an image: begins with" in why
-
-
-def test_texts(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["text"] = ["one", "zwei é", "", "four"]
-        file["deep/caption"] = np.array([b"a", b"bb", b"", b"d"])
-    rows = rows_of(tmp_path / "x.h5", tmp_path)
-    assert rows["txt"] == [b"one", "zwei é".encode(), b"", b"four"]
-    assert rows["deep.caption.txt"] == [b"a", b"bb", b"", b"d"]
 
 
 # --- what is refused ----------------------------------------------------------------------

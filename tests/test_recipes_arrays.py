@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from array_files import folder, hdf5, npz
-from conftest import write
+from conftest import picture, write
 from safetensors.numpy import save_file
 
 import shardkit
@@ -63,6 +63,13 @@ def cifar_binary(path: Path) -> None:
     for i, name in enumerate([f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]):
         write(root / f"{name}.bin", rows[i].tobytes())
     write(root / "batches.meta.txt", "a\nb\nc\n\n")
+
+
+def photos(path: Path) -> None:
+    padded = [picture(i).ljust(2_000, b"\0") for i in range(3)]
+    with h5py.File(path / "photos.h5", "w") as file:
+        file["images"], file["labels"] = np.array([*map(np.void, padded)]), LABELS[:3]
+        file["captions"] = ["one", "two", "drei \u00e9"]
 
 
 def groups(path: Path) -> None:
@@ -155,6 +162,13 @@ def objects_are_json() -> None:
     assert np.array_equal(held["images.npy"], IMAGES) and ds[2]["words.json"] == ["w", "w"]
 
 
+def photos_are_jpegs() -> None:
+    held = [(s["jpg"], s["cls"], s["txt"]) for s in shardkit.open("photos")]
+    assert held == [
+        *zip(map(picture, range(3)), LABELS, ["one", "two", "drei \u00e9"], strict=False)
+    ]
+
+
 def groups_are_samples() -> None:
     ds = shardkit.open("scans")
     assert ds.keys() == [f"{i:03}" for i in range(6)] and [s["cls"] for s in ds] == [*LABELS]
@@ -194,6 +208,7 @@ RECIPES: dict[str, tuple[Callable[[Path], None], Callable[[], None]]] = {
         partial(is_whole, "cifar10", ["a", "b", "c"], True),
     ),
     "Pickled object arrays": (objects, objects_are_json),
+    "Texts and files in rows": (photos, photos_are_jpegs),
     "A group a sample in HDF5": (groups, groups_are_samples),
     "Episodes in HDF5": (episodes, steps_are_samples),
     "Columns in numbered parts": (parts, partial(is_whole, "parts")),

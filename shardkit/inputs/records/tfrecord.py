@@ -189,10 +189,7 @@ def make_schema(
     is_only = [*hows.values()].count("picture") == 1
     made = {n: field_of(n, _ENDINGS.get(how, how), is_only) for n, how in hows.items()}
     refuse_equal_fields(made, where)
-    notes += notes_on_labels(
-        (name for name in hows if hows[name] != "cls"),
-        (name for name in named if hows[name] != "cls"),
-    )
+    notes += notes_on_labels((), (name for name in named if hows[name] != "cls"))
     if left_out := sorted(seen.keys() - kept):
         notes.append(f"left out: {', '.join(map(repr, left_out))}: not among --fields")
     return {name: [made[name], how] for name, how in hows.items()}, notes

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
 
 from shardkit.arrays import Array
 from shardkit.errors import CorpusError, FormatError, ShardkitError
-from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.inputs.files import extension, input_stamp
 from shardkit.inputs.lines import refuse_bomb
 from shardkit.inputs.stored_values import has_label_name
@@ -38,9 +37,6 @@ from shardkit.samples.split_names import split_word
 from shardkit.system.durable_files import appearing
 from shardkit.system.paths import show_path
 
-How = Literal["npy", "txt", "picture"]
-"""Contents of a row: an array, a text, or an image file."""
-
 RECIPES = "docs/recipes/arrays.md"
 
 NPY, NPZ = ".npy", ".npz"
@@ -50,14 +46,10 @@ CONTAINER_EXTENSIONS = frozenset({NPZ}) | HDF5_EXTENSIONS
 
 PICKLED = f"it holds pickled Python objects, which are never read: {RECIPES}"
 
-_ANY_LENGTH_BYTES = 4_096
-"""Size of a row of any length, which no header tells: a guess, by which shards are cut."""
+OF_BYTES = f"it holds a text or a file in each row: {RECIPES}"
 
 BLOCK_BYTES = 8 << 20
 """About how much of an array is held at a time."""
-
-LOOK_ROWS = 16
-"""Rows of bytes looked at to see whether they are images."""
 
 
 def is_container(name: str) -> bool:
@@ -86,7 +78,6 @@ class ArrayColumn:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    how: How = "npy"
 
     @property
     def title(self) -> str:
@@ -105,19 +96,18 @@ class ArrayColumn:
 
     @property
     def row_bytes(self) -> int:
-        size = self.dtype.itemsize * prod(self.shape[1:])
-        return _ANY_LENGTH_BYTES if self.dtype.hasobject else size
+        return self.dtype.itemsize * prod(self.shape[1:])
 
     @property
     def is_label(self) -> bool:
         """True if it may hold class numbers: (N,), or (N, 1) as Keras has them."""
-        is_number = self.how == "npy" and self.dtype.kind in "iu" and prod(self.shape[1:]) == 1
+        is_number = self.dtype.kind in "iu" and prod(self.shape[1:]) == 1
         return is_number and has_label_name(self.short)
 
     @property
     def row(self) -> tuple[Any, ...]:
         """A description that must be the same in all files of a split."""
-        return self.how, self.shape[1:], self.dtype if self.how == "npy" else None
+        return self.shape[1:], self.dtype
 
 
 # --- files of columns ---------------------------------------------------------------------
@@ -145,23 +135,19 @@ class ArrayFile:
         """Add an array, or a function that opens it, to the columns or to what is left out."""
         self._arrays[name] = array
         vlen = dict(dtype.metadata or {}).get("vlen")  # as h5py marks values of any length
-        is_flat, is_plain = len(shape) == 1, not (dtype.hasobject or dtype.names)
-        is_bytes = is_flat and (vlen == np.uint8 or (is_plain and dtype.kind in "SV"))
-        how: How = "npy"
-        if is_bytes and _are_images(self.array(name)[:LOOK_ROWS]):
-            how = "picture"
-        elif is_flat and (dtype.kind in "US" or vlen in (str, bytes)):
-            how = "txt"
-        elif not shape or not is_plain:
-            no_axis = "it has no axis, so no rows"
-            no_field = f"its values are {dtype}, which no field can hold: {RECIPES}"
-            self.left_out[name] = no_field if shape else no_axis
-            return
-        self.columns[name] = ArrayColumn(name, shape, dtype, how)
+        why = "" if shape else "it has no axis, so no rows"
+        if vlen in (str, bytes, np.uint8) or (len(shape) == 1 and dtype.kind in "SUV"):
+            why = why or OF_BYTES
+        elif dtype.hasobject or dtype.names:
+            why = why or f"its values are {dtype}, which no field can hold: {RECIPES}"
+        if why:
+            self.left_out[name] = why
+        else:
+            self.columns[name] = ArrayColumn(name, shape, dtype)
 
     def values(self, name: str, how: str, start: int, stop: int) -> list[Value]:
-        """Return what rows [start, stop) of a column become: class numbers in digits, texts and
-        images as they are, others as ``.npy``.
+        """Return what rows [start, stop) of a column become: class numbers in digits, others as
+        ``.npy``.
 
         Raises:
             FormatError: they are damaged.
@@ -170,36 +156,10 @@ class ArrayFile:
             rows = self.array(name)[start:stop]
             if how == "cls":
                 return [b"%d" % number for number in rows.reshape(-1).tolist()]
-            if how == "txt":
-                return [_utf8(row) for row in rows]
-            if how == "picture":
-                return [*_blobs(rows)]
             dtype, shape = self.columns[name].dtype, rows.shape[1:]
             head, size = npy_header(dtype.str, shape), dtype.itemsize * prod(shape)
             data = np.ascontiguousarray(rows, dtype).tobytes()
             return [head + data[i * size : (i + 1) * size] for i in range(len(rows))]
-
-
-def _blobs(rows: Any) -> list[bytes]:
-    """Return each row's bytes, of JPEG and PNG files without the zeros that pad them."""
-    if rows.dtype.hasobject:
-        return [np.asarray(row, np.uint8).tobytes() for row in rows]
-    held = (rows[i : i + 1].tobytes() for i in range(len(rows)))
-    never_end_in_zeros = (b"\xff\xd8", b"\x89PNG")
-    return [each.rstrip(b"\0") if each.startswith(never_end_in_zeros) else each for each in held]
-
-
-def _are_images(rows: Any) -> bool:
-    held = [value for value in _blobs(rows) if value.strip(b"\0")]
-    # C strings end at their first zero, and so hold at most 8 bytes of an image.
-    return bool(held) and all(each[8:] and image_field(each[:HEAD_BYTES]) for each in held)
-
-
-def _utf8(text: str | bytes) -> bytes:
-    if isinstance(text, str):
-        return text.encode()
-    str(text, "utf-8")
-    return bytes(text)
 
 
 @contextmanager
@@ -333,5 +293,5 @@ def _add_hdf5(file: ArrayFile, path: Path, stack: ExitStack) -> None:
             file.left_out[name] = "nothing was ever written to it"
         else:
             file.add(name, item.dtype, item.shape, item)
-    fixed = [c.num_rows * c.row_bytes for c in file.columns.values() if not c.dtype.hasobject]
-    refuse_bomb(sum(fixed), held.id.get_filesize())
+    num_bytes = sum(c.num_rows * c.row_bytes for c in file.columns.values())
+    refuse_bomb(num_bytes, held.id.get_filesize())

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from shardkit.errors import CorpusError, FormatError, SampleError
+from shardkit.errors import CorpusError, FormatError
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import extension, input_stamp, join
 from shardkit.inputs.folders import Root, walk_named
@@ -22,6 +22,7 @@ from shardkit.inputs.rows.row_columns import (
     BLOCK_BYTES,
     CONTAINER_EXTENSIONS,
     NPY,
+    OF_BYTES,
     RECIPES,
     ArrayColumn,
     ArrayFile,
@@ -44,7 +45,6 @@ from shardkit.inputs.sample_files import (
 from shardkit.inputs.stored_values import (
     field_of,
     refuse_equal_fields,
-    require_picture,
 )
 from shardkit.samples.encoding import npy_layout
 from shardkit.samples.sample import pack_paths
@@ -67,8 +67,7 @@ class RowSet(SampleFile):
 
 
 class RowCorpus(SampleFiles):
-    """Each row of column ``x`` is field ``x.npy``, exact to the bit; class numbers are ``cls``,
-    texts ``x.txt``, and images stored as bytes are named by what they hold.
+    """Each row of column ``x`` is field ``x.npy``, exact to the bit; class numbers are ``cls``.
 
     A locator is ``row``, or ``row:split`` where names told splits: the packer may move it to
     another one. Paths are those of files next to each other, as which rows are restored.
@@ -83,12 +82,10 @@ class RowCorpus(SampleFiles):
     def __init__(
         self, source: Path, fields: Sequence[str] | None = None, tokenized: bool = False
     ) -> None:
-        """``fields``: columns to pack, None for all. ``tokenized``: if none is chosen, the text."""
+        """``fields``: columns to pack, None for all. ``tokenized``: of no effect, no field is a
+        text."""
         super().__init__(source)
         self._look(fields)
-        texts = {column for plan in self._plans.values() for column, f, _ in plan if f == "txt"}
-        if tokenized and fields is None and texts:
-            self._look(sorted(texts))
 
     @classmethod
     def is_wanted(cls, name: str) -> bool:
@@ -140,6 +137,11 @@ class RowCorpus(SampleFiles):
                             with damage(where):
                                 numbers = arrays.array(group[name].name)[:]
                             labels.setdefault(name, []).extend((numbers.min(), numbers.max()))
+        if fields is None and OF_BYTES in left_out:
+            names_of = first_few([*dict.fromkeys(left_out[OF_BYTES])])
+            raise CorpusError(
+                f"{show_path(self.source)}: {names_of}: {OF_BYTES}, or choose others with --fields"
+            )
         if unknown := sorted({*(fields or ())} - known):
             listed = f"{unknown[0]!r}, only {first_few(sorted(known), 8)}"
             raise CorpusError(f"{show_path(self.source)} has no column {listed}")
@@ -199,8 +201,6 @@ class RowCorpus(SampleFiles):
                 f"each row of {len(files):,} files is a sample ({first_few(sorted(files))}); if"
                 f" each file is one, see {RECIPES}"
             )
-        made = {tuple(column[1:]) for plan in self._plans.values() for column in plan}
-        self.has_text, self.has_pictures = ("txt", "txt") in made, ("", "picture") in made
 
     def listed(self, file: RowSet, stamp: int, scratch: Path) -> Iterator[Listed]:
         path, columns = self._path(file.base), [*file.columns.values()]
@@ -255,16 +255,12 @@ def _cells(
     file: ArrayFile, plan: Sequence[Sequence[str]], start: int, stop: int
 ) -> Iterator[list[Cell] | str]:
     """Yield rows that follow one another; if they cannot be read at once, each by itself."""
-    columns: list[list[Cell]] = []
     try:
-        for name, field_name, how in plan:
-            values = file.values(name, how, start, stop)
-            fields = [field_name] * len(values)
-            if how == "picture":
-                fields = [field_name + require_picture(value) for value in values]
-            own = zip(fields, values, strict=True)
-            columns.append([(field, value, b"." + field.encode()) for field, value in own])
-    except (SampleError, FormatError) as error:
+        columns = [
+            [(field, value, b"." + field.encode()) for value in file.values(name, how, start, stop)]
+            for name, field, how in plan
+        ]
+    except FormatError as error:
         if stop - start == 1:
             yield str(error)
             return
@@ -275,15 +271,13 @@ def _cells(
 
 
 def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
-    """Return [name in the file, field, how] of each column of a split. The field of images lacks
-    its ending, which depends on the image.
+    """Return [name in the file, field, how] of each column of a split.
 
     Raises:
         CorpusError: a name cannot name a field, or two would name one.
     """
-    hows = {n: "cls" if n == label else column.how for n, column in rows.columns.items()}
-    is_only = [*hows.values()].count("picture") == 1
-    fields = {name: field_of(name, how, is_only) for name, how in hows.items()}
+    hows = {name: "cls" if name == label else "npy" for name in rows.columns}
+    fields = {name: field_of(name, how) for name, how in hows.items()}
     refuse_equal_fields(fields, show_path(rows.base))
     return [[rows.columns[name].name, fields[name], hows[name]] for name in hows]
 
