@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import nothing_left_open
-from hypothesis import given
-from hypothesis import strategies as st
 from test_inputs_files import WALKED, one_of_each, tree
 
 from shardkit.cli.pack import KINDS as NAMES
-from shardkit.errors import CorpusError, StorageError
-from shardkit.inputs import files
+from shardkit.errors import CorpusError
 from shardkit.inputs.files import extension
-from shardkit.inputs.look import Look, _spread
+from shardkit.inputs.look import Look
 from shardkit.inputs.open import CORPORA, KINDS, detect, open_corpus
 
 
@@ -136,15 +131,6 @@ def test_a_few_files_beside_a_larger_archive_are_not_all(
     assert kind_of(tmp_path) == kinds.get(extension(name), "images")
 
 
-@pytest.mark.parametrize("more", [["list.txt"], ["x.mp3"], ["x.csv", "list.txt"]])
-def test_few_strays_among_pictures_are_passed_over(tmp_path: Path, more: list[str]) -> None:
-    folder(tmp_path, [f"{i}.jpg" for i in range(10)] + more)
-    assert kind_of(tmp_path) == "images"
-    corpus = open_corpus(tmp_path)
-    assert sum(map(len, corpus.runs(tmp_path))) == 10
-    assert sum(corpus.ignored.values()) == len(more)
-
-
 @pytest.mark.parametrize(
     ("name", "what"),
     [
@@ -170,41 +156,6 @@ def test_refused_sources(tmp_path: Path, name: str, what: str, kind: str | None)
         CorpusError, match=what if kind is None or name[0] != "a" else "is no folder"
     ):
         open_corpus(tmp_path / name, kind)
-
-
-def test_a_looping_link_is_found(tmp_path: Path) -> None:
-    folder(tmp_path, ["k/a.jpg"])
-    (tmp_path / "k/loop").symlink_to("..")
-    with pytest.raises(StorageError, match="k/loop is a link"):
-        kind_of(tmp_path)
-
-
-@given(st.integers(0, 400), st.integers(1, 300))
-def test_spread_takes_no_name_twice(number: int, at_most: int) -> None:
-    names = [f"{i:04d}" for i in range(number)]
-    taken = _spread(names, at_most)
-    assert len(taken) <= at_most and sorted(set(taken)) == taken
-    if number > at_most >= 200:
-        assert (taken[0], taken[-1]) == (names[0], names[-1])
-
-
-def test_a_folder_that_cannot_be_listed_hides_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards look at the names beside it all the same."""
-    source = folder(tmp_path, ["cat/a.jpg", "locked/b.jpg", "masks/c.jpg"])
-    whole = files.list_folder
-
-    def refused(source: Path, base: str, measure: bool = True) -> Any:
-        if base == "locked":
-            cause = PermissionError(errno.EACCES, "no")
-            raise StorageError("locked cannot be listed") from cause
-        return whole(source, base, measure)
-
-    monkeypatch.setattr(files, "list_folder", refused)
-    look = Look(source)
-    assert [each.base for each in look.folders] == ["", "cat", "", "masks"]
-    assert look.list("").folders == ["cat", "locked", "masks"]
 
 
 # --- opening ------------------------------------------------------------------------------

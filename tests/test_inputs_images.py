@@ -12,7 +12,6 @@ from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.class_folders import ImageCorpus
-from shardkit.inputs.named_files import read_labels
 from shardkit.inputs.open import from_spec, open_corpus
 from shardkit.samples.sample import SampleBatch, pack_paths, unpack_paths
 
@@ -52,12 +51,6 @@ def test_class_folders_in_sorted_order_empty_ones_too(tmp_path: Path) -> None:
     assert batch.keys == [b"N1/c", b"n10/b", b"n2/a"]
     assert paths_of(batch) == [b"N1/c.jpg", b"n10/b.jpg", b"n2/a.jpg"]
     assert batch.columns["jpg"] == [JPG] * 3
-
-
-def test_folders_nested_in_a_class_belong_to_it(tmp_path: Path) -> None:
-    tree(tmp_path, {"a/x.jpg": JPG, "b/1/2/y.jpg": JPG, "b/z.jpg": JPG})
-    batch = read_images(tmp_path)["train"]
-    assert labels_of(batch) == {b"a/x": b"0", b"b/z": b"1", b"b/1/2/y": b"1"}
 
 
 def test_splits_share_their_classes(tmp_path: Path) -> None:
@@ -183,12 +176,6 @@ def test_bad_files_are_rejects_and_the_others_stay_in_line(tmp_path: Path) -> No
     }
 
 
-def test_nothing_but_rejects(tmp_path: Path) -> None:
-    batch = read_images(tree(tmp_path, {"k/a.jpg": b"", "k/b.jpg": b"text"}))["train"]
-    assert (batch.keys, batch.paths, batch.columns) == ([], [], {})
-    assert len(batch.rejects) == 2
-
-
 def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
     tree(tmp_path, {"a.jpg": JPG, "b.jpg": JPG, "c.jpg": JPG, "d.jpg": JPG})
     corpus = ImageCorpus(tmp_path)
@@ -214,38 +201,10 @@ def test_a_slice_of_a_run_reads_alone(tmp_path: Path) -> None:
 
 # --- labels -------------------------------------------------------------------------------
 
-A_AND_B = [("train", "", ["a.jpg", "b.jpg"])]
-
 
 def write(path: Path, text: str) -> Path:
     path.write_text(text, errors="surrogateescape")
     return path
-
-
-def test_name_labels_are_numbered_in_sorted_order(tmp_path: Path) -> None:
-    tree(tmp_path / "src", {"a.jpg": JPG, "b.jpg": JPG})
-    file = write(tmp_path / "l.csv", "a.jpg,dog\nb.jpg,cat\nnot-there.jpg,ant\n")
-    corpus = ImageCorpus(tmp_path / "src", labels=file)
-    assert corpus.classes == ["ant", "cat", "dog"]
-    assert labels_of(read_all(corpus, tmp_path)["train"]) == {b"a": b"2", b"b": b"1"}
-
-
-@pytest.mark.parametrize(
-    "header", ["", "path,label\n", "\ufefffilename,species\n", "\n\nfile,class\n"]
-)
-def test_a_header_is_optional(tmp_path: Path, header: str) -> None:
-    file = write(tmp_path / "l.csv", header + '"a, b.jpg",cat\n\nc.jpg,dog\n')
-    folders = [("train", "", ["a, b.jpg"]), ("train", "x", ["c.jpg"])]
-    labels = read_labels(str(file), folders)
-    assert labels.classes == ["cat", "dog"]
-    assert (labels.of("", ["a, b.jpg"]), labels.of("x", ["c.jpg"])) == ([0], [1])
-
-
-@pytest.mark.parametrize("value", ["007", "1.0", "+1", "1e3", "99999999999999999999"])
-def test_what_is_no_plain_number_is_a_name(tmp_path: Path, value: str) -> None:
-    file = write(tmp_path / "l.csv", f"a.jpg,{value}\nb.jpg,1\n")
-    labels = read_labels(str(file), A_AND_B)
-    assert labels.classes == sorted([value, "1"])
 
 
 # --- workers ------------------------------------------------------------------------------

@@ -236,11 +236,6 @@ def test_what_is_no_file_of_lines(tmp_path: Path) -> None:
     write(tmp_path / "b/x.jsonl", LINES)
     with pytest.raises(CorpusError, match=r"is of a split by its name, and x\.jsonl names none"):
         JsonlCorpus(tmp_path / "b").splits()
-    (tmp_path / "c").mkdir()
-    os.mkfifo(tmp_path / "c/a.jsonl")
-    (tmp_path / "c/b.jsonl").symlink_to("nowhere")
-    rejects = read_lines(tmp_path / "c", tmp_path).rejects
-    assert [name for name, _ in rejects] == ["a.jsonl", "b.jsonl"]
 
 
 @pytest.mark.parametrize("keep_time", [False, True])

@@ -76,6 +76,8 @@ NUMBERED = " ".join(f"{i}.jpg" for i in range(12))
         # Numbers are indices, unless one is a name.
         (A_AND_B, "l.csv", "a,5\nb,0\n", "a=5 b=0"),
         (A_AND_B, "l.csv", "a,007\nb,0\n", "a=007 b=0"),
+        (A_AND_B, "l.csv", "a,1.0\nb,-1\n", "a=1.0 b=-1"),
+        (A_AND_B, "l.csv", '\ufeffspecies,filename\n\n"c, d",a.jpg\ne,b.jpg\n', "b=e"),
         # Of several columns that may name files.
         (A_AND_B, "l.csv:n", "id,url,n\na,http://x/b.jpg,5\nb,http://x/a.jpg,6\n", "a=5 b=6"),
         ("0.jpg 1.jpg", "l.csv:label", "label,id\n1,0\n0,1\n", "0=1 1=0"),

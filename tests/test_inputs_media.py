@@ -93,23 +93,6 @@ def test_splits_labels_and_flat_folders(tmp_path: Path) -> None:
     batch = read_all(corpus, tmp_path)["train"]
     assert corpus.classes == ["a", "b"] and batch.keys == [b"0", b"2", b"1", b"3"]
     assert batch.columns["cls"] == [b"0", b"0", b"1", b"1"]
-    write(tmp_path / "in" / "one", b"1")
-    write(tmp_path / "in" / "two.x", b"2")
-    labels = write(tmp_path / "l.csv", "file,kind\none,a\ntwo.x,b\n")  # a header is no label
-    corpus = open_corpus(tmp_path / "in", "files", labels=labels)
-    assert corpus.classes == ["a", "b"]
-    assert read_all(corpus, tmp_path)["train"].columns["bin"] == [b"1", None]
-
-
-@pytest.mark.parametrize("companion", ["txt", "cls", "mp4"])
-def test_sound_with_companions_is_paired(tmp_path: Path, companion: str) -> None:
-    for i in range(4):
-        write(tmp_path / f"{i}.wav", sound(i))
-        write(tmp_path / f"{i}.{companion}", b"7")
-    write(tmp_path / "README.md", "#")
-    assert open_corpus(tmp_path).kind == "paired"
-    batch = read_all(open_corpus(tmp_path), tmp_path)["train"]
-    assert sorted(batch.columns) == sorted(["wav", companion])
 
 
 @pytest.mark.parametrize(

@@ -229,13 +229,6 @@ def test_endings_are_names_of_fields(head: bytes, path: str | None) -> None:
     assert kept is None or not {"", ".", ".."} & {*kept.split("/")}
 
 
-def test_endings() -> None:
-    """By content; only of what is unknown by name."""
-    assert ending_of(b"OggS", "a.mp3") == "ogg" and ending_of(b"\xff\xfb\x90", None) == "mp3"
-    assert ending_of(b"\0\0\0\x18ftypisom", "x.MOV") == "mp4"
-    assert ending_of(b"?", "a.npy") == "bin" and ending_of(b"?", "a.TAR") == "tar"
-
-
 # --- the plan -----------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ import pytest
 from test_inputs_files import JPG, read_all, tree
 
 import shardkit
-from shardkit.inputs.open import from_spec
 from shardkit.inputs.single_files import TextCorpus
 
 
@@ -29,19 +28,6 @@ def test_stems_that_meet(tmp_path: Path) -> None:
     batch = read_all(TextCorpus(tree(tmp_path, {"a.c": b"1", "a.h": b"2", "b.c": b"3"})), tmp_path)
     assert batch["train"].keys == [b"a.c", b"a.h", b"b"]
     assert batch["train"].paths == [b"+", b"+", b"+.c"]
-
-
-def test_splits_and_workers(tmp_path: Path) -> None:
-    corpus = TextCorpus(tree(tmp_path, {"train/x/a.txt": b"1", "validation/a.txt": b"2"}))
-    runs = {run.split: run for run in corpus.runs(tmp_path)}
-    assert runs.keys() == {"train", "validation"}
-    batch = from_spec(tmp_path, corpus.spec()).read(runs["train"], tmp_path)
-    assert (batch.keys, batch.paths) == ([b"x/a"], [b"=train/x/a.txt"])
-
-
-def test_text_beside_folders_named_as_splits_makes_them_folders(tmp_path: Path) -> None:
-    batches = read_all(TextCorpus(tree(tmp_path, {"train/a.txt": b"1", "a.txt": b"2"})), tmp_path)
-    assert {split: batch.keys for split, batch in batches.items()} == {"train": [b"a", b"train/a"]}
 
 
 # --- class folders ------------------------------------------------------------------------
@@ -117,35 +103,6 @@ def test_folders_that_are_no_classes_of_text(names: list[str], why: str, tmp_pat
     assert corpus.classes is None and corpus.spec() == {"kind": "text"}
     said = [f"no cls: folders are a part of keys, since {why}"] if why else []
     assert corpus.notes == said
-
-
-def test_a_readme_is_text_where_folders_are_no_classes(tmp_path: Path) -> None:
-    corpus = TextCorpus(tree(tmp_path / "in", {"README.md": b"1", "a/b/c.txt": b"2"}))
-    assert read_all(corpus, tmp_path)["train"].keys == [b"README", b"a/b/c"]
-    assert corpus.notes[1:] == ["among the samples: README.md; move away what is none"]
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (
-            ["LICENSE", "LICENSE.txt", "README.md", "a.txt", "b/README.md"],
-            "among the samples: LICENSE.txt, README.md; move away what is none",
-        ),
-        (
-            ["train/1.txt", "val/notice.txt"],
-            "among the samples: val/notice.txt; move away what is none",
-        ),
-        (["a.txt", "b/README.md"], None),
-    ],
-)
-def test_documents_among_texts_are_named(
-    names: list[str], said: str | None, tmp_path: Path
-) -> None:
-    """Those at the top alone: source trees have a README in each folder."""
-    source = tree(tmp_path / "in", dict.fromkeys(names, b"x"))
-    result = shardkit.pack(source, tmp_path / "out", to="npy", workers=0, progress=False)
-    assert [note for note in result.notes if "among" in note] == ([said] if said else [])
 
 
 def test_a_readme_beside_splits_leaves_them_apart(tmp_path: Path) -> None:
