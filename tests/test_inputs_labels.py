@@ -142,8 +142,8 @@ SPLITS = "train/a.jpg test/b.jpg test/c.jpg"
             " fold, category",
         ),
         (A_AND_B, "l.csv", "a,1,cat\nb,2,dog\n", "and no header; .* there are 2 (1), 3 (cat)"),
-        (A_AND_B, "l.csv:kind", "id,n\na,1\nb,2\n", "has no one column 'kind'; say which"),
-        (A_AND_B, "l.csv:1", "id,n\na,1\nb,2\n", "column '1' is the one that names files, as 'b'"),
+        (A_AND_B, "l.csv:kind", "id,n\na,1\nb,2\n", "has no column 'kind' of labels; say which"),
+        (A_AND_B, "l.csv:1", "id,n\na,1\nb,2\n", "has no column '1' of labels; .*there are n"),
         ("0.jpg 1.jpg", "l.csv:label", ",id,label\n0,1,a\n1,0,b\n", "'' and 'id' both name files"),
         (
             "0.jpg 1.jpg",

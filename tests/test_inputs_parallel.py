@@ -107,8 +107,8 @@ def test_folders_of_unknown_names_and_one_ending_are_classes(held: list[set[str]
     [
         ("a b", "a b", "", 1),
         ("a_mask b_mask", "a b c", "_mask", 1),
-        ("a_x b_x a_y b_y", "a b", "", 0),
-        ("a b a_x b_x", "a b", "", 1),  # else 1_b, whose image is gone, would be the mask of 1
+        ("a_x b_x", "a b", "", 0),
+        ("a b a_mask b_mask", "a b", "", 1),  # else 1_mask, without an image, would be of 1
         ("a_1 b_1", "a b", "", 0),  # the first of several objects, or another image
         ("a b c_old", "a b c d", "", 2 / 3),
         ("c d", "a b", "", 0),

@@ -29,6 +29,9 @@ from shardkit.system.paths import show_path
 MAIN = IMAGE_EXTENSIONS | ARRAY_EXTENSIONS | MEDIA_EXTENSIONS
 """Endings of what samples are mostly about."""
 
+MAIN_KINDS = (IMAGE_EXTENSIONS, ARRAY_EXTENSIONS, MAIN)
+"""Endings of main files, the commonest first."""
+
 RUN_ENTRIES = 4096
 """Entries per run at most: a locator holds its sample's annotations, which may be kilobytes."""
 

@@ -284,6 +284,9 @@ _OF_MASKS = (
 MASK_WORD = rf"(?:{'|'.join(_OF_MASKS.split())})(?:[_-]?[0-9]{{1,4}})?"
 """A pattern of what follows an image's stem in the name of its mask."""
 
+COMPANION = re.compile(rf"(?<=.)[_.\- ]{MASK_WORD}\Z", re.IGNORECASE | re.DOTALL)
+"""The end of a companion's stem: what it shows of its image."""
+
 _MASK = re.compile(rf"^(.+)[_.\- ]{MASK_WORD}\.[^.\n]+$", re.IGNORECASE | re.MULTILINE)
 
 

@@ -182,10 +182,7 @@ def read_labels(given: str, folders: Iterable[Folder]) -> Labels:
         raise CorpusError(f"{where} {what}; write it as .csv, as {RECIPES} shows")
     split_of = {join(base, name): split for split, base, names in folders for name in names}
     files = NamedFiles(split_of)
-    own = _names_column(where, rows, files, column)
-    first = rows[0][own].strip()
-    has_header = not files.find(first) and extension(first) not in files.endings
-    at = _label_column(file, rows, own, column, has_header)
+    own, at, has_header = _find_columns(file, rows, files, column)
     made = Labels(None, f"{where}:{column}" if column else where)
     held = _collect(made, [(row[own], row[at].strip()) for row in rows[has_header:]], files)
     names = sorted({*held.values()})
@@ -200,60 +197,52 @@ def read_labels(given: str, folders: Iterable[Folder]) -> Labels:
     return made
 
 
-def _names_column(where: str, rows: Sequence[Sequence[str]], files: NamedFiles, column: str) -> int:
-    """Return the column that names the most files, and not the one that holds the labels.
+def _find_columns(
+    file: Path, rows: Sequence[Sequence[str]], files: NamedFiles, column: str
+) -> tuple[int, int, bool]:
+    """Return the column that names the most files, that of the labels, and True if the first row
+    is a header.
 
     Raises:
-        CorpusError: none names any, or another names more than half as many.
+        CorpusError: none names any, or it is not clear which holds the labels.
     """
-    named = [
-        {path for row in rows for path in files.find(row[i])}
-        if not column or title.strip() != column
-        else frozenset[str]()
-        for i, title in enumerate(rows[0])
-    ]
-    best, *others = sorted(range(len(named)), key=lambda i: -len(named[i]))
-    if not named[best]:
+    where, titles = show_path(file), [cell.strip() for cell in rows[0]]
+    others = [i for i, title in enumerate(titles) if not column or title != column]
+    named = {i: {path for row in rows for path in files.find(row[i])} for i in others}
+    best, *rest = sorted(named, key=lambda i: -len(named[i])) or [0]
+    if not named.get(best):
         got = ",".join(rows[-1])[:100]
         raise CorpusError(
             f"{where} has no label for any of the files, the first of them"
             f" {show_path(min(files.paths, default=''))}: none of its columns names one, as in"
             f" {got!r}; a column must hold paths or bare file names, with their endings or without"
         )
-    if 2 * len(named[others[0]]) > len(named[best]) and any(r[best] != r[others[0]] for r in rows):
-        one, other = (repr(rows[0][i].strip()) for i in sorted((best, others[0])))
+    rival = next((i for i in rest if 2 * len(named[i]) > len(named[best])), best)
+    if any(row[best] != row[rival] for row in rows):
+        one, other = (repr(titles[i]) for i in sorted((best, rival)))
         raise CorpusError(
             f"{where}: columns {one} and {other} both name files; say which holds the labels, as"
             " FILE:COLUMN, or leave one out in a copy"
         )
-    return best
-
-
-def _label_column(
-    file: Path, rows: Sequence[Sequence[str]], names: int, column: str, has_header: bool
-) -> int:
-    titles = [cell.strip() if has_header else str(i) for i, cell in enumerate(rows[0], 1)]
-    rest = [i for i in range(len(titles)) if i != names]
-    if not column and len(rest) == 1:
-        return rest[0]
-    if titles.count(column) == 1:
-        label = titles.index(column)
-    elif column.isdecimal() and 0 < int(column) <= len(titles):
+    has_header = not files.find(titles[best]) and extension(titles[best]) not in files.endings
+    names = titles if has_header else [str(i) for i in range(1, len(titles) + 1)]
+    label = None
+    if not column and len(names) == 2:
+        label = 1 - best
+    elif names.count(column) == 1:
+        label = names.index(column)
+    elif column.isdecimal() and 0 < int(column) <= len(names):
         label = int(column) - 1
-    else:
-        had = f"no one column {column!r}" if column else f"{len(titles)} columns"
-        shown = [titles[i] if has_header else f"{titles[i]} ({rows[0][i]})" for i in rest]
-        example = shlex.quote(f"{show_path(file)}:{titles[rest[0]]}")
+    if label is None or label == best:
+        shown = [n if has_header else f"{n} ({t})" for n, t in zip(names, titles, strict=True)]
+        had = f"no column {column!r} of labels" if column else f"{len(titles)} columns"
+        del shown[best], names[best]
+        example = shlex.quote(f"{where}:{names[0]}")
         raise CorpusError(
-            f"{show_path(file)} has {had}{'' if has_header else ', and no header'}; say which holds"
-            f" the labels, as in --labels {example}; there are {first_few(shown, 12)}"
+            f"{where} has {had}{'' if has_header else ', and no header'}; say which holds the"
+            f" labels, as in --labels {example}; there are {first_few(shown, 12)}"
         )
-    if label == names:
-        raise CorpusError(
-            f"{show_path(file)}: column {column!r} is the one that names files, as"
-            f" {rows[-1][names]!r}; say which holds the labels"
-        )
-    return label
+    return best, label, has_header
 
 
 def _collect(made: Labels, rows: Sequence[tuple[str, str]], files: NamedFiles) -> dict[str, str]:

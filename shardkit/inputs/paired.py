@@ -14,12 +14,11 @@ from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import picture_classes, told
-from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, view_of
+from shardkit.inputs.file_parts import MAIN, MAIN_KINDS, FilePart, PartsCorpus, PartsEntry, view_of
 from shardkit.inputs.files import DOCUMENTS, FolderListing, cut_ending, extension, join, stem, walk
 from shardkit.inputs.folders import find_roots, nothing_found, pass_over
-from shardkit.inputs.guards import MASK_WORD
+from shardkit.inputs.guards import COMPANION, MASK_WORD
 from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.inputs.single_files import ARRAY_EXTENSIONS
 from shardkit.system.paths import first_few, show_path
 
 _PHOTOS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
@@ -27,9 +26,6 @@ _PHOTOS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 classes of pixels would run into one another."""
 
 _IS_WORD = re.compile(MASK_WORD, re.IGNORECASE)
-_COMPANION = re.compile(rf"(?<=.)[_.\- ]{MASK_WORD}\Z", re.IGNORECASE | re.DOTALL)
-"""The end of a companion's stem: what it shows of its image."""
-
 MOST_VIEWS = 16
 """More names with dots under one stem are samples of their own: frames, not views."""
 
@@ -38,8 +34,6 @@ FEW = 16
 
 TENTH = 0.1
 """Share of images that must have a mask. With fewer, some images may just be called so."""
-
-_KINDS = (IMAGE_EXTENSIONS, ARRAY_EXTENSIONS, MAIN)
 
 
 def group(names: Sequence[str], needs_main: bool = True) -> tuple[dict[str, list[str]], list[str]]:
@@ -53,7 +47,7 @@ def group(names: Sequence[str], needs_main: bool = True) -> tuple[dict[str, list
     endings = {name: extension(name) for name in names if "." in name}
     wholes = {name: _without_endings(name) for name in endings}
     images = {wholes[name] for name, ending in endings.items() if ending in IMAGE_EXTENSIONS}
-    ends = ((whole, end.start()) for whole in wholes.values() if (end := _COMPANION.search(whole)))
+    ends = ((whole, end.start()) for whole in wholes.values() if (end := COMPANION.search(whole)))
     owners = {whole: whole[:start] for whole, start in ends if whole[:start] in images}
     owners = {whole: owner for whole, owner in owners.items() if owner not in owners}
     mains = {wholes[name] for name, ending in endings.items() if ending in MAIN}.difference(owners)
@@ -226,7 +220,7 @@ def _judge(look: Look) -> tuple[str, Strength]:
     for folder in look.folders:
         for one, names in group(folder.names)[0].items():
             endings = [extension(name) for name in names]
-            own = {next((i for i, kind in enumerate(_KINDS) if e in kind), 3) for e in endings}
+            own = {next((i for i, kind in enumerate(MAIN_KINDS) if e in kind), 3) for e in endings}
             num_samples += 1
             num_paired += len(own) > 1 or (own == {2} and len({*endings}) > 1)
             rests = tuple([name[len(one) :] for name in names])

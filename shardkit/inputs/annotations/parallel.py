@@ -22,12 +22,19 @@ from typing import Any
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.inputs.base import Run
-from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, is_part, view_of
+from shardkit.inputs.file_parts import (
+    MAIN,
+    MAIN_KINDS,
+    FilePart,
+    PartsCorpus,
+    PartsEntry,
+    is_part,
+    view_of,
+)
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, walk
 from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
-from shardkit.inputs.guards import Role, is_annotations, role_of
+from shardkit.inputs.guards import COMPANION, Role, is_annotations, role_of
 from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
-from shardkit.inputs.single_files import ARRAY_EXTENSIONS
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
 
@@ -114,24 +121,18 @@ StemFit = tuple[float, str, frozenset[str]]
 
 def fit(stems: AbstractSet[str], others: AbstractSet[str]) -> StemFit:
     """Return how well some stems are others, which end in nothing besides."""
-    ends: Counter[str] = Counter()
-    if stems.isdisjoint(others):  # else 1_b, without an image, would be the mask of 1
-        for one in stems:
-            cuts = (i for i in range(len(one) - 1, 0, -1) if one[i] in "_-.")
-            ends[next((one[i:] for i in cuts if one[:i] in others), "")] += 1
-    suffix = max(sorted(ends), key=lambda end: ends[end], default="")
-    if 2 * ends[suffix] <= len(stems) or not any(map(str.isalpha, suffix)):
-        suffix = ""
+    suffix = ""
+    if stems.isdisjoint(others):  # else 1_mask, without an image, would be the mask of 1
+        found = (COMPANION.search(one) for one in stems)
+        ends = Counter(end[0] if end else "" for end in found)
+        suffix = next((end for end, number in ends.items() if 2 * number > len(stems)), "")
     cut = frozenset(one.removesuffix(suffix) for one in stems)
     return len(cut & others) / min(len(cut), len(others)), suffix, cut
 
 
-_KINDS = (IMAGE_EXTENSIONS, ARRAY_EXTENSIONS, MAIN)
-
-
 def find_main(tracks: Sequence[Track]) -> Track | None:
     """Return the folder of the images themselves; None if several might be."""
-    held = next((h for e in _KINDS if (h := [t for t in tracks if t.holds(e)])), [])
+    held = next((h for e in MAIN_KINDS if (h := [t for t in tracks if t.holds(e)])), [])
     wanted = [
         [track for track in tracks if track.role == "pictures"],
         held,
@@ -158,7 +159,7 @@ def _judge_one(track: Track, main: Track) -> Strength | None:
     share, _, stems = fit(track.stems, main.stems)
     is_annotated = is_annotations(track.role) and share >= HALF
     is_equal, differ = stems == main.stems, not _end_alike([track, main])
-    if not any(track.holds(kind) and main.holds(kind) for kind in _KINDS):  # texts, boxes
+    if not any(track.holds(kind) and main.holds(kind) for kind in MAIN_KINDS):  # texts, boxes
         covers = len(stems & main.stems) >= HALF * max(len(stems), len(main.stems))
         return Strength.LAYOUT if covers or is_annotated else None
     is_named = is_annotated and track.role == "annotations"
@@ -200,7 +201,9 @@ def plan_views(tracks: Sequence[Track], where: str) -> tuple[Views, list[str]]:
     first = main or max(tracks, key=lambda track: (len(track.stems), track.name))
     found = {track.name: fit(track.stems, first.stems) for track in tracks if track is not first}
     unlike = [track for track in tracks if track is not first and not found[track.name][0]]
-    odd = [track for track in unlike if any(map(track.holds, _KINDS)) or len(unlike) == len(found)]
+    odd = [
+        track for track in unlike if any(map(track.holds, MAIN_KINDS)) or len(unlike) == len(found)
+    ]
     if odd:
         names = first_few([track.name for track in odd])
         why = f"no file in {names} is called as one in {show_path(first.name)}, but for the ending"
