@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import picture, write
-from layouts import ROWS, coco, jsonl, make_coco, make_metadata, pack, png, samples
+from layouts import ROWS, coco, jsonl, make_coco, make_metadata, pack, samples
 
 import shardkit
 from shardkit.errors import CorpusError, SampleError
@@ -128,7 +128,7 @@ def test_names_of_fields(row: dict[str, Any], fields: dict[str, str], tmp_path: 
         ([{"file_name": "a.jpg"}, {"file_name": None}], "row 2 names no file"),
         ([{"file_name": "a.jpg"}, {"file_name": "b.jpg\0"}], "which cannot be a part of a sample"),
         ([{"file_name": "a.jpg"}, {"file_name": "a.jpg"}], "a.jpg is named twice"),
-        ([{"file_name": "a.jpg", "m_file_name": "a.jpg"}], "a.jpg is named twice"),
+        ([{"file_name": "a.jpg", "m_file_name": "a.jpg"}], "m_file_name names more files of a row"),
         ([{"file_name": f"x{i}.jpg"} for i in range(5)], "names 5 files .*, and none is there"),
         ([{"file_name": f"{n}.jpg"} for n in "abcde"], "5 files, of which only 1 are there"),
     ],
@@ -137,19 +137,6 @@ def test_metadata_that_is_refused(rows: list[dict[str, Any]], what: str, tmp_pat
     with pytest.raises(CorpusError, match=what) as info:
         metadata(tmp_path, rows, "a.jpg")
     assert ("\n" not in str(info.value) and "metadata.jsonl" in str(info.value)) or "two" in what
-
-
-def test_files_of_several_columns_in_splits(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        rows = []
-        for i in range(3):
-            write(tmp_path / "in" / split / "images" / f"{i}.jpg", picture(i))
-            write(tmp_path / "in" / split / "masks" / f"{i}.png", png(i))
-            rows.append({"file_name": f"images/{i}.jpg", "mask_file_name": f"masks\\{i}.png"})
-        write(tmp_path / "in" / split / "metadata.jsonl", jsonl(rows))
-    packed = pack(tmp_path / "in")
-    assert (packed.kind, packed.splits, packed.ignored) == ("metadata", {"train": 3, "test": 3}, {})
-    assert bytes(samples(packed)["images/2"]["mask.png"]) == png(2)
 
 
 def test_folders_that_are_no_classes_are_named(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class CocoCorpus(ListedCorpus):
         if held and not self.files:
             raise CorpusError(f"{show_path(source)}: {'; '.join(self.told)}")
         for path, own_records in records.items():
-            self.add(ListedRow(splits[path], tuple(own_records), (("", path),), own_records))
+            self.add(path, ListedRow(splits[path], tuple(own_records), own_records))
         self._held = {file: held[file] for file in self.files}
         self._fields = dict.fromkeys(self.files, "json")
         if len({kinds[file] for file in self.files}) > 1:

@@ -31,13 +31,11 @@ class ListedRow(NamedTuple):
 
     Attributes:
         split: where it belongs. files: the annotation files that name it.
-        parts: (view, path relative to the source) of its files, the main one first.
         record: what the corpus finds its values by.
     """
 
     split: str
     files: tuple[str, ...]
-    parts: tuple[tuple[str, str], ...]
     record: Any
 
 
@@ -49,7 +47,7 @@ class ListedCorpus(PartsCorpus):
 
     Attributes:
         files: path of an annotation file, relative to the source -> its stamp.
-        rows: path of a sample's main file -> what is held of it.
+        rows: path of a sample's file -> what is held of it.
         told: what there is to report of annotation files.
         names: all files of the source.
     """
@@ -59,24 +57,21 @@ class ListedCorpus(PartsCorpus):
         self.files: dict[str, int] = {}
         self.rows: dict[str, ListedRow] = {}
         self.told: list[str] = []
-        self._taken: set[str] = set()
         self.names = NamedFiles(
             join(folder.base, name)
             for folder in walk(source, measure=False)
             for name in folder.names
         )
 
-    def add(self, row: ListedRow) -> None:
-        """Add a sample. Raises CorpusError if one of its files is in another."""
-        for _, path in row.parts:
-            if not _may_be_part(path):
-                what = f"{path[:200]!r}, which cannot be a part of a sample"
-                raise CorpusError(f"{first_few(row.files)} names {what}; rename it")
-            if path in self._taken:
-                why = f"{show_path(path)} is named twice, and a file can belong to one sample only"
-                raise CorpusError(f"{first_few(row.files)}: {why}; join the rows, or keep one")
-            self._taken.add(path)
-        self.rows[row.parts[0][1]] = row
+    def add(self, path: str, row: ListedRow) -> None:
+        """Add the sample of a file. Raises CorpusError if that is in another."""
+        if not _may_be_part(path):
+            what = f"{path[:200]!r}, which cannot be a part of a sample"
+            raise CorpusError(f"{first_few(row.files)} names {what}; rename it")
+        if path in self.rows:
+            why = f"{show_path(path)} is named twice, and a file can belong to one sample only"
+            raise CorpusError(f"{first_few(row.files)}: {why}; join the rows, or keep one")
+        self.rows[path] = row
 
     def values(self, row: ListedRow) -> dict[str, Scalar]:
         """Return field -> value of one sample."""
@@ -96,7 +91,7 @@ class ListedCorpus(PartsCorpus):
             paths = [join(folder.base, name) for name in folder.names]
             found |= zip(paths, zip(folder.sizes, folder.stamps, strict=True), strict=True)
             for path in paths:
-                if path not in self._taken and path not in self.files:
+                if path not in self.rows and path not in self.files:
                     pass_over(path.rpartition("/")[2], self.ignored)
                     unnamed += [path] if extension(path) in MAIN else []
         self.notes = [f"annotations of {', '.join(map(show_path, self.files))}", *self.told]
@@ -118,12 +113,12 @@ class ListedCorpus(PartsCorpus):
         keys = next(unique, {path: path for path in rows})
         for path in order:
             row = rows[path]
-            parts = [FilePart(v, p, *found.get(p, (-1, 0))) for v, p in row.parts]
-            gone = [show_path(p) for _, p in row.parts if p not in found]
-            why = f"{first_few(gone)} is named in {first_few(row.files)}, and is not there"
+            parts = [FilePart("", path, *found.get(path, (-1, 0)))]
+            why = f"{show_path(path)} is named in {first_few(row.files)}, and is not there"
             stamp = sum(self.files[file] for file in row.files)
-            held = {} if gone else self.values(row)
-            yield PartsEntry(keys[path], parts, held, stamp=stamp, reason=why * bool(gone))
+            held = self.values(row) if path in found else {}
+            reason = why * (path not in found)
+            yield PartsEntry(keys[path], parts, held, stamp=stamp, reason=reason)
 
 
 def below_split(split: str, path: str) -> str:

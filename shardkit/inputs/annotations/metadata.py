@@ -27,6 +27,9 @@ from shardkit.inputs.named_files import open_table, parts_of, read_cells
 from shardkit.inputs.tables.tabular import ClosedFile, arrow_errors
 from shardkit.system.paths import first_few, show_path
 
+FILE = "file_name"
+"""The column that names files, as the Hugging Face hub has it."""
+
 _NAME = re.compile(r"metadata\.(csv|jsonl|parquet)", re.IGNORECASE)
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -40,8 +43,8 @@ TableRow = dict[str, Any]
 
 
 class MetadataCorpus(ListedCorpus):
-    """Rows of a table, each a sample: the file that ``file_name`` names, those that
-    ``*_file_name`` name, and the other columns, each a field of its own.
+    """Rows of a table, each a sample: the file that ``file_name`` names, and the other columns,
+    each a field of its own.
 
     A column of numbers is ``<column>.npy``, one of text ``<column>.txt``, anything else
     ``<column>.json``; the column ``text``, or ``caption``, is ``txt``, and whole numbers called
@@ -59,16 +62,19 @@ class MetadataCorpus(ListedCorpus):
         where = f"{show_path(source)}: {first_few([*tables])}"
         rows = [row for own in tables.values() for row in own]
         columns = [*dict.fromkeys(column for row in rows for column in row)]
-        named = sorted(filter(_names_files, columns), key=lambda column: column != "file_name")
-        self._views = {c: view_of(c[:-10]) if c != "file_name" else "" for c in named}
-        if rows and not named:
-            raise CorpusError(f"{where} has no column file_name, which names the file of each row")
+        if rows and FILE not in columns:
+            raise CorpusError(f"{where} has no column {FILE}, which names the file of each row")
+        if others := [column for column in columns if column.endswith(f"_{FILE}")]:
+            raise CorpusError(
+                f"{where}: {first_few(others)} names more files of a row: leave it out, or pack"
+                " rows with fn=: docs/recipes/tables.md, Rows that name files"
+            )
         for file, own in tables.items():
             self._add(file, own)
         self._columns: dict[str, tuple[str, _Convert]] = {}
         is_text = not {*map(extension, tables)} <= {".jsonl", ".parquet"}
         text = next((one for one in ("text", "caption") if one in columns), None)
-        for name in (column for column in columns if column not in named):
+        for name in (column for column in columns if column != FILE):
             cells = [cell for row in rows if (cell := row.get(name)) is not None]
             ending, convert = choose_form(cells, is_text)
             if not name or not ending:
@@ -107,25 +113,23 @@ class MetadataCorpus(ListedCorpus):
         top = Look(self.source).top
         has_mains = any(extension(name) in MAIN for name in top.names)
         splits = {} if has_mains else split_folders(top.folders) or {}
-        paths: dict[str, dict[str, str]] = {}
-        for column in self._views:
-            names = [*dict.fromkeys(str(row[column]) for row in rows if row.get(column))]
-            paths[column] = dict(zip(names, place_names(names, self.names, file), strict=False))
-            if len(paths[column]) < len(names):
-                what = f"{len(names):,} files ({show_path(names[0])}, ...), and none is there"
-                raise CorpusError(f"{show_path(file)} names {what}; fetch or rename them")
+        names = [*dict.fromkeys(str(row[FILE]) for row in rows if row.get(FILE))]
+        paths = dict(zip(names, place_names(names, self.names, file), strict=False))
+        if len(paths) < len(names):
+            what = f"{len(names):,} files ({show_path(names[0])}, ...), and none is there"
+            raise CorpusError(f"{show_path(file)} names {what}; fetch or rename them")
         for number, row in enumerate(rows, 1):
-            own = {view: paths[c][str(row[c])] for c, view in self._views.items() if row.get(c)}
-            if not own:
+            if not row.get(FILE):
                 raise CorpusError(f"{show_path(file)}: row {number} names no file; remove it")
-            split = splits.get(next(iter(own.values())).partition("/")[0], "train")
-            self.add(ListedRow(split, (file,), tuple(own.items()), row))
+            path = paths[str(row[FILE])]
+            split = splits.get(path.partition("/")[0], "train")
+            self.add(path, ListedRow(split, (file,), row))
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
         for file in find_tables(look):
             rows = read_rows(look.path(file), 64)
-            names = [str(row[c]) for row in rows for c in row if _names_files(c) and row[c]]
+            names = [str(row[FILE]) for row in rows if row.get(FILE)]
             base = file.rpartition("/")[0]
             seen = {name for folder in look.folders for name in folder.names}
             last = {part for name in names for part in parts_of(name)[-1:]}
@@ -197,10 +201,6 @@ def _unique(header: list[str]) -> list[str]:
     if twice := [name for name in header if header.count(name) > 1]:
         raise ValueError(f"{twice[0]!r} is there twice")
     return header
-
-
-def _names_files(column: str) -> bool:
-    return column == "file_name" or column.endswith("_file_name")
 
 
 _Convert = Callable[[Any], Scalar]
