@@ -129,7 +129,7 @@ def test_hidden_names_are_passed_over(tmp_path: Path, extensions: frozenset[str]
 
 
 LAID_OUT = {"parallel", "metadata", "coco"}
-WALKED = [kind for kind in CORPORA if kind not in {"lmdb", *LAID_OUT}]
+WALKED = [kind for kind in CORPORA if kind not in {"hf", "lmdb", *LAID_OUT}]
 """Kinds that are all files of any folder, however deep they lie."""
 
 

@@ -20,7 +20,9 @@ from tables import parquet
 import shardkit
 from shardkit.errors import CorpusError
 from shardkit.inputs.file_splits import splits_of_paths
+from shardkit.inputs.look import Look
 from shardkit.inputs.open import open_corpus
+from shardkit.inputs.tables.tabular import SavedCorpus
 from shardkit.samples.numbered_files import missing_files
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
@@ -70,6 +72,7 @@ def test_folders_and_names_on_disk(tmp_path: Path) -> None:
     hub = tables(tmp_path / "a", *names)
     assert splits_of(hub) == {"train": names[:2], "val": names[2:]}
     assert splits_of(tables(tmp_path / "b", "train/x/a", "test/test-0"))["test"] == ["test/test-0"]
+    assert SavedCorpus.claim(Look(hub)) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from conftest import make_arrays, make_jsonl, make_sounds, make_texts, picture, 
 from dying import dies_before_change
 from forked_workers import forked_workers
 from layouts import MAKERS, pack, png, samples
-from tables import parquet
+from tables import parquet, save
 from test_inputs_lmdb import database, images
 from tf_records import imagenet, records
 
@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[str, int, Callable[[Path], Path]]] = {
         20,
         lambda root: write(root / "a.parquet", parquet(["text"] * 20, group=3, label=[*range(20)])),
     ),
+    "saved": ("hf", 30, lambda root: save(root, [["text"] * 20, ["more"] * 10])),
     "npz": ("rows", 20, lambda root: npz(root / "x.npz", True, x=IMAGES, y=LABELS)),
     "hdf5": ("rows", 20, lambda root: hdf5(root / "x.h5", x=IMAGES, y=LABELS)),
     "npy": ("rows", 20, lambda root: folder(root, x=IMAGES, y=LABELS)),

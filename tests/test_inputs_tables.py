@@ -16,11 +16,13 @@ from conftest import nothing_left_open, picture, write
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
-from tables import parquet
+from tables import arrow_stream, parquet, save, save_dict, state
 from test_inputs_files import read_all
 
-from shardkit.errors import CorpusError
-from shardkit.inputs.open import from_spec, open_corpus
+import shardkit
+from shardkit.errors import CorpusError, FormatError
+from shardkit.inputs.look import Look, Strength
+from shardkit.inputs.open import CORPORA, from_spec, open_corpus
 from shardkit.inputs.tables import tabular
 from shardkit.inputs.tables.columns import (
     TableColumn,
@@ -55,6 +57,18 @@ def save_parquet(folder: Path, table: pa.Table) -> Path:
     pq.write_table(table, out, row_group_size=3)
     write(folder / "t.parquet", out.getvalue())
     return folder
+
+
+def save_hf(folder: Path, table: pa.Table) -> Path:
+    write(folder / "t.arrow", arrow_stream(table, 3))
+    write(folder / "state.json", state(["t.arrow"]))
+    write(folder / "dataset_info.json", "{}")
+    return folder
+
+
+@pytest.fixture(params=[save_parquet, save_hf])
+def store(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
 def read_table(source: Path, scratch: Path, **options: Any) -> SampleBatch:
@@ -109,7 +123,7 @@ ROWS: dict[str, tuple[pa.Array, str, list[Any]]] = {
 def test_columns_become_arrays_and_json(tmp_path: Path, kind: str) -> None:
     column, ending, expected = ROWS[kind]
     table = pa.table({"x": column, "n": [*range(len(column))]})
-    batch = read_table(save_parquet(tmp_path / "in", table), tmp_path)
+    batch = read_table(save_hf(tmp_path / "in", table), tmp_path)
     assert [value_of(value) for value in batch.columns[f"x.{ending}"]] == expected
     assert batch.columns.keys() == {f"x.{ending}", "n.npy"}
 
@@ -140,19 +154,19 @@ def test_bytes_of_which_nothing_is_known(tmp_path: Path) -> None:
     """Though one of them, far behind, begins as a picture does."""
     values = [b"\0\1\2", None, *[b"abc"] * 20, b"P5\n"]
     table = pa.table({"b": pa.array(values, pa.large_binary()), "n": [*range(len(values))]})
-    batch = read_table(save_parquet(tmp_path / "in", table), tmp_path)
+    batch = read_table(save_hf(tmp_path / "in", table), tmp_path)
     assert batch.columns.keys() == {"b.bin", "n.npy"} and batch.columns["b.bin"] == values
 
 
 # --- files --------------------------------------------------------------------------------
 
 
-def test_pictures_and_classes(tmp_path: Path) -> None:
+def test_pictures_and_classes(tmp_path: Path, store: Any) -> None:
     jpg, png = picture(1), picture(2, kind="PNG")
     held = files({"bytes": jpg, "path": "n01/a.JPEG"}, {"bytes": png}, None, {})
     table = pa.table({"image": held, "label": [2, 0, -1, 1]})
     table = with_features(table, image={"_type": "Image"}, label=labels_of("a", "b", "c"))
-    corpus = open_corpus(save_parquet(tmp_path / "in", table))
+    corpus = open_corpus(store(tmp_path / "in", table))
     assert corpus.classes == ["a", "b", "c"] and corpus.has_pictures and not corpus.has_text
     batch = read_table(tmp_path / "in", tmp_path)
     assert batch.columns == {
@@ -263,8 +277,8 @@ def test_columns_of_one_field_are_refused(tmp_path: Path) -> None:
         open_corpus(source)
     assert read_table(source, tmp_path, fields=["a b", "text"]).columns.keys() == {"a_b.npy", "txt"}
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
-    batch = read_table(save_parquet(tmp_path / "b", table), tmp_path)
-    assert batch.rejects == [("t.parquet", "has two columns 'n'; rename one in the table")]
+    batch = read_table(save_hf(tmp_path / "b", table), tmp_path)
+    assert batch.rejects == [("t.arrow", "has two columns 'n'; rename one in the table")]
 
 
 def test_a_text_that_is_tokenized_is_taken_alone(tmp_path: Path) -> None:
@@ -387,9 +401,43 @@ def test_odd_features_never_end_in_a_traceback(tmp_path: Path, info: str) -> Non
     assert len(batch) + len(batch.rejects) == 1
 
 
-@pytest.mark.parametrize("names", [["dataset_dict.json"], ["dataset_info.json", "state.json"]])
-def test_a_saved_dataset_is_refused_with_what_reads_it(names: list[str], tmp_path: Path) -> None:
-    for name in [*names, "data.arrow"]:
-        write(tmp_path / name, "{}")
-    with pytest.raises(CorpusError, match=r"pass datasets\.load_from_disk\('/"):
+# --- saved datasets -----------------------------------------------------------------------
+
+
+def test_saved_splits_and_their_order(tmp_path: Path) -> None:
+    source = save_dict(tmp_path / "in", {"train": [["a", "b"], ["c"]], "test": [["d"]]})
+    assert CORPORA["hf"].claim(Look(source)).strength == Strength.MARKED  # type: ignore[union-attr]
+    packed = shardkit.pack(source, tmp_path / "out", to="npy", **OPTIONS)
+    assert (packed.kind, packed.splits) == ("hf", {"train": 3, "test": 1})
+    save(tmp_path / "one", [["a"]], _split="validation")
+    assert open_corpus(tmp_path / "one").splits() == ["validation"]
+    save(tmp_path / "old", [["a"], ["b"], ["c"]])
+    packed = shardkit.pack(save(tmp_path / "old", [["d"]]), tmp_path / "o", to="npy", **OPTIONS)
+    assert packed.num_samples == 1 and packed.ignored == {".arrow": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "what"),
+    [
+        ("state.json", "{", "cannot be read: .*; save the dataset again"),
+        ("state.json", "[]", "cannot be read: "),
+        ("state.json", state(["../x.arrow"]), "names '../x.arrow', which is not there"),
+        ("state.json", state(["a"], _indices_data_files=["i"]), "it is a selection of rows"),
+        ("dataset_dict.json", '{"splits": [".."]}', "dataset_dict.json names '..'"),
+    ],
+)
+def test_a_saved_dataset_that_is_wrong(tmp_path: Path, name: str, held: str, what: str) -> None:
+    save(tmp_path, [["a"]])
+    write(tmp_path / name, held)
+    with pytest.raises(shardkit.ShardkitError, match=what):
+        [*open_corpus(tmp_path, "hf").runs(tmp_path)]
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    save(tmp_path, [["a"], ["b"], ["c"]])
+    (tmp_path / "data-00001-of-00003.arrow").unlink()
+    with pytest.raises(FormatError, match=r"names 'data-00001-of-00003.arrow', which is not there"):
         open_corpus(tmp_path)
+    write(tmp_path / "state.json", state([]))
+    with pytest.raises((CorpusError, FormatError)):
+        [*open_corpus(tmp_path, "hf").runs(tmp_path)]

@@ -79,19 +79,20 @@ def check(dest: Path, count: int = 12, order: list[int] | None = None) -> None:
     assert batch["meta.json"] == [{"a": i, "b": [str(i)] * (i % 3)} for i in order]
 
 
-@pytest.mark.parametrize("how", ["parquet", "saved"])
+@pytest.mark.parametrize("how", ["parquet", "saved", "dict"])
 def test_files_that_datasets_writes(tmp_path: Path, dataset: Any, how: str) -> None:
-    source: Any = tmp_path / "in"
+    source = tmp_path / "in"
     if how == "parquet":
         source.mkdir()
         dataset.to_parquet(source / "train.parquet")
-    else:
+    elif how == "saved":
         dataset.save_to_disk(source, num_shards=2)
-        source = datasets.load_from_disk(source)
+    else:
+        datasets.DatasetDict({"train": dataset, "test": dataset}).save_to_disk(source)
     shardkit.pack(source, tmp_path / "out", **OPTIONS)
     check(tmp_path / "out")
     verified = shardkit.verify(tmp_path / "out", against=source)
-    assert verified.ok and verified.num_compared == 12
+    assert verified.ok and verified.num_compared == (24 if how == "dict" else 12)
 
 
 def test_an_imagefolder(tmp_path: Path) -> None:

@@ -159,6 +159,23 @@ def _parquet(root: Path, rng: Random) -> None:
     parquet.write_table(table, root / "t.parquet", row_group_size=10)
 
 
+def _hf(root: Path, rng: Random) -> None:
+    """A folder as ``datasets`` saves it."""
+    import pyarrow as pa
+
+    out = io.BytesIO()
+    table = pa.table({"text": [f"text {rng.random()}" for _ in range(20)]})
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        for part in table.to_batches(7):
+            stream.write_batch(part)
+    name = "data-00000-of-00001.arrow"
+    put(root / name, out.getvalue())
+    state = {"_data_files": [{"filename": name}], "_split": None, "_fingerprint": "0"}
+    put(root / "state.json", json.dumps(state))
+    features = {"text": {"dtype": "string", "_type": "Value"}}
+    put(root / "dataset_info.json", json.dumps({"features": features}))
+
+
 def _megatron(root: Path, rng: Random) -> None:
     """``ids.bin`` and ``ids.idx``: 20 documents of one sequence each, int32."""
     lengths = [rng.randrange(1, 30) for _ in range(20)]
@@ -182,6 +199,7 @@ SOURCES: dict[str, Callable[[Path, Random], None]] = {
     "jsonl_gz": _jsonl_gz,
     "jsonl_zst": _jsonl_zst,
     "parquet": _parquet,
+    "hf": _hf,
     "megatron": _megatron,
 }
 

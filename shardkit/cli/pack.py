@@ -22,7 +22,7 @@ from shardkit.formats import FORMATS
 from shardkit.system.paths import show_path
 
 KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco"]
-KINDS += ["text", "jsonl", "arrays", "parquet", "rows", "tfrecord", "lmdb", "media", "files"]
+KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
@@ -145,9 +145,10 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     SOURCE may be the URL of a folder in a bucket (s3://, gs://, az://), which is first fetched into
     DEST.spool.
     It is a folder of images (class folders or flat), of image-text pairs, of images with masks,
-    boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film;
-    arrays of rows (images.npy beside labels.npy, .npz, HDF5), TFRecord or LMDB files, one or a
-    folder; or any files, with --corpus files.
+    boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film, or one
+    that Hugging Face datasets saved; arrays of rows (images.npy beside labels.npy, .npz,
+    .safetensors, HDF5, MNIST's idx files), TFRecord or LMDB files, one or a folder; or any files,
+    with --corpus files.
     Every column of a table becomes a field: pictures, sounds, labels, text, numbers. With a
     tokenizer, text is stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's
     name and the format, in the current folder.

@@ -36,6 +36,7 @@ KINDS = {
     "jsonl": "tables.jsonl:JsonlCorpus",
     "arrays": "single_files:ArrayCorpus",
     "parquet": "tables.tabular:ParquetCorpus",
+    "hf": "tables.tabular:SavedCorpus",
     "rows": "rows.row_corpus:RowCorpus",
     "tfrecord": "records.tfrecord:TfRecordCorpus",
     "lmdb": "records.lmdb_files:LmdbCorpus",

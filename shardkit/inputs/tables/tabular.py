@@ -1,7 +1,8 @@
 """Tables as inputs: each row is a sample, and every column a field of it.
 
-Parquet files, and rows of Python objects that wait in Parquet files. Rows are read in batches of
-bounded size, of the columns that are packed.
+Parquet files, folders that ``save_to_disk`` of Hugging Face ``datasets`` wrote, and rows of Python
+objects that wait in Parquet files. Rows are read in batches of bounded size, of the columns that
+are packed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from shardkit.errors import CorpusError, FormatError, ShardkitError
+from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import input_stamp
+from shardkit.inputs.file_splits import MAX_BYTES
+from shardkit.inputs.files import input_stamp, join
+from shardkit.inputs.folders import list_names, pass_over
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits
-from shardkit.inputs.look import Claim, Look
+from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, SampleFile, SampleFiles
 from shardkit.inputs.tables.cells import columns_of, kind_of_files, rows_of
 from shardkit.inputs.tables.columns import (
@@ -32,6 +36,7 @@ from shardkit.inputs.tables.columns import (
     listed,
     make_plan,
 )
+from shardkit.memory.whole_files import read_file
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
@@ -138,26 +143,53 @@ def _num_bytes(group: Any, columns: Sequence[str]) -> int:
     return max(int(sum(sizes)), 0)
 
 
+class ArrowTable:
+    """A stream of Arrow, as ``save_to_disk`` writes it: a table of one part, that can be read from
+    its start alone."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self._arrow = pa
+        self._path = path
+        self.schema: Any = pa.ipc.open_stream(ClosedFile(path)).schema
+        self.starts = [0]
+
+    def sizes(self, columns: Sequence[str]) -> list[tuple[int, int]]:
+        with self._arrow.memory_map(os.fsencode(self._path)) as mapped:  # nothing is read
+            return [(batch.num_rows, batch.nbytes) for batch in self._batches(mapped, columns)]
+
+    def batches(self, columns: Sequence[str], part: int) -> Iterator[Any]:
+        return self._batches(ClosedFile(self._path), columns)
+
+    def _batches(self, source: Any, columns: Sequence[str]) -> Iterator[Any]:
+        wanted = sorted(self.schema.names.index(column) for column in columns)
+        ipc = self._arrow.ipc
+        options = ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
+        yield from ipc.open_stream(source, options=options)
+
+
+Table = ParquetTable | ArrowTable
+
+
 ARRAY_BYTES = 128
 """The overhead of a number or an array of numbers as the ``.npy`` file that it becomes.
 It counts as input, so that a shard of a million small numbers does not take more memory than one of
 pictures."""
 
 
-class ParquetCorpus(SampleFiles):
-    """Rows of Parquet files: one, or a folder of them. A locator is the row's number in its file,
-    and reading goes on where the last call ended.
+class TableCorpus(SampleFiles):
+    """Rows of files of tables; a locator is the row's number in its file. Reading goes on where the
+    last call ended.
 
     What each column becomes is decided by the first file that is not damaged. Files of other
     columns are rejected: nothing of them is left out without a word.
     """
 
-    kind = "parquet"
-    noun = "tables"
-    extensions = frozenset({".parquet"})
     options = frozenset({"text_field", "fields"})
+    table: ClassVar[type[Table]] = ParquetTable
     _made_of: tuple[Path, int] | None = None
-    _table: ParquetTable
+    _table: Table
     _part: int
     _rows: range
     _batches: Iterator[Any]
@@ -215,27 +247,9 @@ class ParquetCorpus(SampleFiles):
         names = {c.name: c.names for c in self._columns if c.names and c.how != "label"}
         return made | {"columns": columns, "classes": self.classes, "names": names}
 
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        names = {*look.top.names}
-        if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= names:
-            where = show_path(look.source)
-            raise CorpusError(
-                f"{where} was saved by Hugging Face datasets: pass"
-                f" datasets.load_from_disk({where!r}) to shardkit.pack, in Python"
-            )
-        return super().claim(look)
-
-    def refuse_folder(self, base: str) -> None:
-        folder = self.source / base
-        logs = ("_delta_log", "metadata/*.metadata.json", ".hoodie")  # Delta Lake, Iceberg, Hudi
-        log = next((path for pattern in logs for path in folder.glob(pattern)), None)
-        if log is not None or (base and "=" in folder.name and not self._is_chosen):
-            what = f"its log, {log.relative_to(folder)}, says which files it has" if log else ""
-            raise CorpusError(
-                f"{show_path(folder)} is no table that can be read file by file:"
-                f" {what or 'a column is in names of folders'}; see docs/recipes/tables.md"
-            )
+    def described(self, base: str) -> dict[str, Any]:
+        """Return what Hugging Face says of a file's columns next to it: column -> feature."""
+        return {}
 
     def shown(self, base: str) -> str:
         """Return a file's name for messages."""
@@ -258,10 +272,10 @@ class ParquetCorpus(SampleFiles):
         path = self._path(base)
         with os_errors(f"opening {show_path(path)}"), arrow_errors(path):
             input_stamp(path)
-            table = ParquetTable(path)
+            table = self.table(path)
             held = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
             features = (held.get("info") or {}).get("features") or {}
-            there = columns_of(table.schema, features)
+            there = columns_of(table.schema, {**self.described(base), **features})
             for name, column in there.items() if is_deep else ():
                 if column.how in ("bytes", "file"):
                     batch = next(table.batches([name], 0), None)
@@ -276,7 +290,7 @@ class ParquetCorpus(SampleFiles):
         arrays = sum(column.how in ("number", "array") for column in self._columns) * ARRAY_BYTES
         path = self._path(file.base)
         with arrow_errors(path):
-            pieces = ParquetTable(path).sizes([c.name for c in self._columns])
+            pieces = self.table(path).sizes([c.name for c in self._columns])
         start = 0
         for num_rows, num_bytes in pieces:
             for left in range(num_rows, 0, -RUN_ROWS):
@@ -314,7 +328,7 @@ class ParquetCorpus(SampleFiles):
             with arrow_errors(made_of[0]):
                 if made_of != self._made_of:
                     self._made_of, self._part = None, -1
-                    self._table = ParquetTable(made_of[0])
+                    self._table = self.table(made_of[0])
                     self._made_of = made_of
                 part = bisect_right(self._table.starts, row) - 1
                 start, end = [*self._table.starts, sys.maxsize][part : part + 2]
@@ -329,6 +343,29 @@ class ParquetCorpus(SampleFiles):
         except (FormatError, StopIteration) as error:
             why = str(error) or f"is damaged: it ends before row {row}"
             self._part, self._rows, self._held = -1, range(row, end), why
+
+
+# --- kinds of tables ----------------------------------------------------------------------
+
+
+class ParquetCorpus(TableCorpus):
+    """Parquet files: one, or a folder of them. ``fields`` takes parts of a partitioned table."""
+
+    kind = "parquet"
+    noun = "tables"
+    extensions = frozenset({".parquet"})
+    table = ParquetTable
+
+    def refuse_folder(self, base: str) -> None:
+        folder = self.source / base
+        logs = ("_delta_log", "metadata/*.metadata.json", ".hoodie")  # Delta Lake, Iceberg, Hudi
+        log = next((path for pattern in logs for path in folder.glob(pattern)), None)
+        if log is not None or (base and "=" in folder.name and not self._is_chosen):
+            what = f"its log, {log.relative_to(folder)}, says which files it has" if log else ""
+            raise CorpusError(
+                f"{show_path(folder)} is no table that can be read file by file:"
+                f" {what or 'a column is in names of folders'}; see docs/recipes/tables.md"
+            )
 
 
 class SpooledCorpus(ParquetCorpus):
@@ -350,3 +387,58 @@ class SpooledCorpus(ParquetCorpus):
 def spool_name(split: str) -> str:
     """Return the file of a split of a :class:`SpooledCorpus`."""
     return f"{split}.parquet"
+
+
+_INFO, _STATE, _DICT = "dataset_info.json", "state.json", "dataset_dict.json"
+
+
+class SavedCorpus(TableCorpus):
+    """A folder that ``Dataset.save_to_disk`` wrote: ``state.json`` names its ``.arrow`` files in
+    order; or one such folder for each split that ``dataset_dict.json`` names."""
+
+    kind = "hf"
+    noun = "saved datasets"
+    is_one_file = False
+    table = ArrowTable
+
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        is_one = _DICT in look.top.names or {_INFO, _STATE} <= {*look.top.names}
+        return Claim(Strength.MARKED, "a sample is a row of a saved dataset") if is_one else None
+
+    def find(self) -> list[SampleFile]:
+        try:
+            found = [*self._saved()] if self.claim(Look(self.source)) else []
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            where = show_path(self.source)
+            raise FormatError(f"{where} cannot be read: {error}; save the dataset again") from error
+        self.notes += notes_on_splits([*dict.fromkeys(file.split for file in found)])
+        return found
+
+    def _saved(self) -> Iterator[SampleFile]:
+        splits = [""]
+        if (self.source / _DICT).is_file():
+            splits = _read_json(self.source / _DICT)["splits"]
+        for base in splits:
+            if base and not is_field_name(base):
+                raise ValueError(f"{_DICT} names {base!r}")
+            state = _read_json(self.source / base / _STATE)
+            if state.get("_indices_data_files") or state.get("_indices_files"):
+                raise ValueError("it is a selection of rows, call flatten_indices()")
+            names = [part["filename"] for part in state["_data_files"]]
+            there = {*list_names(self.source, base, frozenset({".arrow"})).names}
+            if absent := [name for name in names if name not in there]:
+                raise ValueError(f"{_STATE} names {absent[0]!r}, which is not there")
+            for name in there.difference(names):  # of a dataset that was saved there before
+                pass_over(name, self._passed)
+            split = base or str(state.get("_split") or "train")
+            yield from (SampleFile(split, join(base, name), name) for name in names)
+
+    def described(self, base: str) -> dict[str, Any]:
+        path = (self.source / base).parent / _INFO
+        found = _read_json(path).get("features") if path.is_file() else None
+        return found or {}
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(read_file(path, MAX_BYTES))
