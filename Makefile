@@ -115,7 +115,7 @@ $(DALI_VENV)/.ready: pyproject.toml
 	@echo "Making the environment in $(DALI_VENV): DALI is 300 MB to download."
 	$(PYTHON) -m venv $(DALI_VENV)
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(DALI)' \
-	  numpy lmdb h5py click cloudpickle crc32c tqdm xxhash pillow pytest pytest-randomly hypothesis
+	  numpy lmdb h5py click cloudpickle crc32c ijson tqdm xxhash pillow pytest pytest-randomly hypothesis
 	$(DALI_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -124,7 +124,7 @@ $(OPEN_VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(OPEN_VENV)
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check '$(TORCH)'
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check $(OPEN) \
-	  numpy lmdb h5py webdataset click cloudpickle crc32c tqdm xxhash simplejpeg jinja2 pillow pyarrow \
+	  numpy lmdb h5py webdataset click cloudpickle crc32c ijson tqdm xxhash simplejpeg jinja2 pillow pyarrow \
 	  pandas pyyaml safetensors tokenizers tiktoken zstandard pytest pytest-randomly pytest-xdist hypothesis
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(ALONE)
 	$(OPEN_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .

@@ -171,6 +171,7 @@ def test_records_are_found(order: int, tmp_path: Path) -> None:
     found = CocoFile(write(tmp_path / "x.json", text))
     assert [*found.images.values()] == ["a/\u00e9.jpg", "b.jpg", "\U0001f600.jpg", "d.jpg"]
     assert found.kept == made["categories"]
+    found.spill(tmp_path / "spilled")
     assert found.num_strays == 1
     for image in made["images"]:
         held = json.loads(found.json(image["id"]))
@@ -191,15 +192,13 @@ def test_records_are_found(order: int, tmp_path: Path) -> None:
         ),
         ('{"images": [{"file_name": "a", "id": 1}], "annotations": [{}]}', "has no image_id"),
         ('{"images": [{"file_name": "a", "id": 1}], "categories": [{"name": "a"}]}', "has no id"),
-        ('{"images": [{"file_name": "a", "id": 1}], "x": ' + "[" * 100_000, "recursion depth"),
-        ('{"images": [{"file_name": "a", "id": 1, "x": "\\ud800"}]}', "are no JSON: .*surrogates"),
-        ('{"images": 7}', "its images are no list"),
+        ('{"images": [{"file_name": "a", "id": 1}], "x": ' + "[" * 100_000, "1,000 deep"),
         (b'{"images": [{"file_name": "\xff", "id": 1}]}', "COCO's: "),
     ],
 )
 def test_what_is_no_file_of_coco(data: str | bytes, what: str, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=what) as info:
-        CocoFile(write(tmp_path / "x.json", data)).json(1)
+        CocoFile(write(tmp_path / "x.json", data)).spill(tmp_path / "spilled")
     assert "\n" not in str(info.value) and len(str(info.value)) < 500
 
 

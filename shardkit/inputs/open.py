@@ -55,6 +55,10 @@ CONVERTED = {
 """Kinds for Python objects, which ``pack`` takes, and for packed data, which ``convert`` takes."""
 
 
+OLD_NAMES = {"captions": "metadata", "yolo": "parallel"}
+"""Earlier names of kinds, which ``--corpus`` and datasets may still say."""
+
+
 class _Table(Mapping[str, type[Input]]):
     """Classes of kinds by name, each imported on first use."""
 
@@ -62,7 +66,7 @@ class _Table(Mapping[str, type[Input]]):
         self._homes = homes
 
     def __getitem__(self, name: str) -> type[Input]:
-        module, _, made = self._homes[name].partition(":")
+        module, _, made = self._homes[OLD_NAMES.get(name, name)].partition(":")
         found: type[Input] = getattr(import_module(f"shardkit.inputs.{module}"), made)
         return found
 

@@ -1,15 +1,19 @@
 """Images with annotations as COCO has them: boxes, outlines, captions, keypoints.
 
-An annotation file may have some hundred megabytes, and takes several times as much of memory.
+An annotation file may have some hundred megabytes. It is parsed by ijson, one array at a time, and
+annotations go to a temporary file when samples are listed.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import ijson
 
 from shardkit.errors import CorpusError, FormatError
 from shardkit.inputs.annotations.listed import (
@@ -18,11 +22,12 @@ from shardkit.inputs.annotations.listed import (
     annotation_folders,
     place_names,
 )
+from shardkit.inputs.base import Run
 from shardkit.inputs.file_parts import Scalar, view_of
 from shardkit.inputs.files import cut_ending, input_stamp, join
 from shardkit.inputs.folders import split_of
 from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.memory.whole_files import read_file
+from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -35,8 +40,8 @@ HEAD_BYTES = 1 << 20
 KEPT_BYTES = 1 << 20
 """The most JSON of categories that ``shardkit.json`` keeps."""
 
-MAX_BYTES = 4 << 30
-"""Bytes of an annotation file, of which memory takes several times as many."""
+MAX_DEPTH = 1_000
+"""The deepest nesting of JSON."""
 
 _FIRST = re.compile(rb'\s*\{\s*"(info|licenses|images|annotations|categories|type|videos)"')
 _ARRAY = re.compile(rb'"(images|annotations)"\s*:\s*\[')
@@ -72,9 +77,6 @@ class CocoCorpus(ListedCorpus):
                 )
                 continue
             self.files[file] = one.stamp
-            if one.num_strays:
-                num = f"{one.num_strays:,} annotations of images not listed"
-                self.told.append(f"{show_path(file)}: passed over {num}")
             for path, own in zip(paths, one.images, strict=True):
                 its = split or _split(path.split("/")[:-1]) or "train"
                 if splits.setdefault(path, its) != its:
@@ -104,6 +106,16 @@ class CocoCorpus(ListedCorpus):
         }
         return {**super().spec(), "annotations": made}
 
+    def runs(self, scratch: Path) -> Iterator[Run]:
+        scratch.mkdir(parents=True, exist_ok=True)
+        for number, one in enumerate(self._held.values()):
+            one.spill(scratch / f"coco-{number}.json")
+        yield from super().runs(scratch)
+        for file, one in self._held.items():
+            if one.num_strays:
+                num = f"{one.num_strays:,} annotations of images not listed"
+                self.notes.append(f"{show_path(file)}: passed over {num}")
+
     def values(self, row: ListedRow) -> dict[str, Scalar]:
         return {self._fields[file]: self._held[file].json(own) for file, own in row.record.items()}
 
@@ -119,28 +131,23 @@ class CocoFile:
 
     Attributes:
         stamp: of the file. images: id -> file_name. categories: id -> name. kept: their records.
-        num_strays: annotations of images that the file does not list.
+        num_strays: annotations of images that the file does not list, known after ``spill``.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with os_errors(f"reading {show_path(path)}"):
-            try:
-                self.stamp = input_stamp(path)  # raises for a FIFO, which opening would wait for
-                held = json.loads(read_file(path, MAX_BYTES))
-            except (FormatError, ValueError, RecursionError) as error:
-                raise self._fault(" ".join(str(error).split())[:200]) from error
-        self._held = held if isinstance(held, dict) else {}
+        self.num_strays = 0
         self.images: dict[int | str, str] = {}
-        self._records = {}
-        for own, record in self._records_of("images", "id"):
+        self._records: dict[int | str, str] = {}
+        for own, record, text in self._records_of("images", "id"):
             name = record.get("file_name")
             if not isinstance(name, str) or own in self.images:
                 raise self._fault(f"image {own!r} has no file_name, or is there twice")
-            self.images[own], self._records[own] = name, record
+            self.images[own] = name
+            self._records[own] = text
         if not self.images:
             raise self._fault("it has no images")
-        categories = [*self._records_of("categories", "id")]
+        categories = [(own, one) for own, one, _ in self._records_of("categories", "id")]
         found = dict(categories)
         if len(found) < len(categories):
             raise self._fault("two categories have one id")
@@ -148,49 +155,82 @@ class CocoFile:
             own: str(one.get("name")) for own, one in sorted(found.items(), key=_by_id)
         }
         self.kept = [*found.values()] if len(json.dumps(found)) <= KEPT_BYTES else []
-        self._own: dict[int | str, list[Any]] = {image: [] for image in self.images}
+        self.stamp = input_stamp(path)
+
+    def spill(self, path: Path) -> None:
+        """Write the records of annotations to a temporary file, for :meth:`json`."""
+        if input_stamp(self._path) != self.stamp:
+            raise self._fault("it changed since it was opened; run it again")
+        self._own: dict[int | str, list[int]] = {image: [] for image in self.images}
+        self._spilled, self._starts = path, array("q", [0])
+        self._kinds: list[Any] = []
         self.num_strays = 0
-        for image, record in self._records_of("annotations", "image_id"):
-            if image in self._own:
-                self._own[image].append(record)
-            else:
-                self.num_strays += 1
-        self._has_annotations = any(self._own.values())
-        del self._held
+        with path.open("wb") as out:
+            for image, record, text in self._records_of("annotations", "image_id"):
+                if image not in self._own:
+                    self.num_strays += 1
+                    continue
+                self._own[image].append(len(self._kinds))
+                self._kinds.append(record.get("category_id"))
+                self._starts.append(self._starts[-1] + out.write(text.encode()))
 
     def json(self, image: int | str) -> str:
         """Return the JSON of one image: its record, and those of its annotations, if the file has
         any; and names of the categories that occur."""
-        own = self._own[image]
-        made = {"image": self._records[image]}
-        if self._has_annotations:
-            made["annotations"] = own
-        if self._has_annotations and self.categories:
-            kinds = [record.get("category_id") for record in own]
-            made["categories"] = {k: name for k, name in self.categories.items() if k in kinds}
-        try:
-            text = json.dumps(made, ensure_ascii=False)
-            text.encode()
-        except (RecursionError, UnicodeEncodeError) as error:
-            raise self._fault(f"the records of image {image!r} are no JSON: {error}") from error
-        return text
+        parts = [f'"image": {self._records[image]}']
+        if self._kinds:
+            own = self._own[image]
+            spans = [(self._starts[i], self._starts[i + 1]) for i in own]
+            with self._spilled.open("rb", buffering=0) as file:
+                texts = [pread(file.fileno(), end - start, start).decode() for start, end in spans]
+            parts.append(f'"annotations": [{", ".join(texts)}]')
+        if self._kinds and self.categories:
+            held = [self._kinds[i] for i in own]
+            names = {kind: name for kind, name in self.categories.items() if kind in held}
+            parts.append(f'"categories": {json.dumps(names)}')
+        return f"{{{', '.join(parts)}}}"
 
-    def _records_of(self, name: str, id_name: str) -> Iterator[tuple[int | str, Any]]:
-        """Yield the records of an array, each behind one of its ids."""
-        records = self._held.get(name) or []
-        if not isinstance(records, list):
-            raise self._fault(f"its {name} are no list")
-        for record in records:
+    def _records_of(self, name: str, id_name: str) -> Iterator[tuple[int | str, Any, str]]:
+        """Yield the records of an array: an id of each, the record, and its JSON."""
+        for record in self._items(f"{name}.item"):
             own = record.get(id_name) if isinstance(record, dict) else None
             if isinstance(own, bool) or not isinstance(own, int | str):
                 raise self._fault(f"one of its {name} has no {id_name}")
-            yield own, record
+            try:
+                yield own, record, json.dumps(record, ensure_ascii=False)
+            except RecursionError as error:
+                raise self._fault(f"a record of its {name} is nested too deep") from error
+
+    def _items(self, prefix: str) -> Iterator[Any]:
+        with os_errors(f"reading {show_path(self._path)}"):
+            try:
+                input_stamp(self._path)  # raises for a FIFO, which opening would wait for
+                with self._path.open("rb") as file:
+                    yield from ijson.items(_Shallow(file), prefix, buf_size=4_096, use_float=True)
+            except (FormatError, ValueError, RecursionError, ijson.JSONError) as error:
+                raise self._fault(" ".join(str(error).split())[:200]) from error
 
     def _fault(self, why: str) -> CorpusError:
         return CorpusError(
             f"{show_path(self._path)} is no annotation file of COCO's: {why}; correct it or move it"
             " away, or choose another --corpus"
         )
+
+
+class _Shallow:
+    """A file of JSON that must not be nested deep. ijson takes memory by the square of
+    the depth: 20 GB for 100 KB of brackets. Brackets in texts count, too, and mostly cancel."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._depth = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._depth += sum(map(data.count, (b"[", b"{"))) - sum(map(data.count, (b"]", b"}")))
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH:,} deep")
+        return data
 
 
 def find_coco(look: Look) -> list[str]:
