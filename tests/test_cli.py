@@ -20,11 +20,14 @@ import numpy as np
 import PIL
 import pytest
 import torch
-from conftest import Ran, Run, make_arrays, make_images, make_pairs, picture, tree, write
+from conftest import Ran, Run, make_arrays, make_images, picture, tree, write
 
 import shardkit
 from shardkit.cli import group
+from shardkit.cli.option_names import options_of, with_options
 from shardkit.operations.info import in_class_order
+from shardkit.operations.unpack import UnpackResult
+from shardkit.operations.verify import VerifyResult
 from shardkit.packing.convert import OPTIONS
 from shardkit.packing.options import PackOptions
 
@@ -96,15 +99,6 @@ def test_info(packed: Run) -> None:
     )
 
 
-def test_info_says_what_class_numbers_are_in_any_format(run: Run, tmp_path: Path) -> None:
-    make_images(tmp_path / "p")
-    run("pack", "p", "--to", "wds", "--workers", 0)
-    (tmp_path / "theirs").mkdir()
-    shutil.copy(tmp_path / "p-webdataset" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
-    assert "    cls: class number (3 classes)\n" in run("info", "p-webdataset").out
-    assert "    cls: class number\n" in run("info", "theirs").out
-
-
 def test_info_of_arrays_and_many_classes(run: Run, tmp_path: Path) -> None:
     make_arrays(tmp_path / "arrays")
     run("pack", "arrays", "--to", "hdf5", "--compression", 3, "--workers", 0)
@@ -157,7 +151,7 @@ def test_info_of_tars_made_by_others(packed: Run, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     shutil.copy(tmp_path / "wds" / "train-00000.tar", tmp_path / "theirs" / "x-7.tar")
     lines = packed("info", "theirs").out.splitlines()
-    assert lines[0] == "theirs: webdataset, packed from tars"
+    assert lines[0] == "theirs: webdataset, packed from tars" and "    cls: class number" in lines
     tar = f"{tmp_path}/theirs/x-7.tar"
     assert lines[-2] == f"    webdataset.WebDataset({tar!r}, shardshuffle=False)"
     checked = "4 samples, SIZE; these tars carry no checksums, only sizes were checked"
@@ -244,66 +238,19 @@ def test_verify_against_the_wrong_folder(packed: Run, tmp_path: Path) -> None:
 
 # --- for machines -------------------------------------------------------------------------
 
-PACK_KEYS = [
-    "dest",
-    "container",
-    "kind",
-    "splits",
-    "num_samples",
-    "num_shards",
-    "num_rejects",
-    "input_bytes",
-    "dataset_bytes",
-    "resumed_shards",
-    "seconds",
-    "num_tokens",
-    "ignored",
-    "notes",
-    "was_complete",
-    "part",
-]
-
-JSON = {
-    ("pack", "pictures", "j", "--to", "npy"): PACK_KEYS,
-    ("convert", "pictures-npy", "j", "--to", "lmdb"): PACK_KEYS,
-    ("unpack", "pictures-npy", "j"): ["dest", "num_files", "num_bytes"],
-    ("verify", "pictures-npy"): [
-        "ok",
-        "num_samples",
-        "num_bytes",
-        "is_compared",
-        "num_compared",
-        "has_checksums",
-        "problems",
-        "notes",
-    ],
-    ("info", "pictures-npy"): [
-        "path",
-        "container",
-        "corpus",
-        "fields",
-        "classes",
-        "splits",
-        "open_with",
-        "recipes",
-        "duplicates",
-        "version",
-        "versions",
-        "history",
-    ],
-}
-
-
-@pytest.mark.parametrize("args", JSON, ids=lambda args: str(args[0]))
-def test_json(packed: Run, args: tuple[str, ...]) -> None:
-    got = packed(*args, "--json")
-    assert got.code == 0 and got.err == ""
-    assert list(json.loads(got.out)) == JSON[args]
-
 
 def test_json_holds_what_python_returns(packed: Run, tmp_path: Path) -> None:
     found = json.loads(packed("info", "pictures-npy", "--json").out)
     assert found == dataclasses.asdict(shardkit.info("pictures-npy"))
+    for args, made in {
+        ("pack", "pictures", "j", "--to", "npy"): shardkit.PackResult,
+        ("convert", "pictures-npy", "k", "--to", "lmdb"): shardkit.PackResult,
+        ("unpack", "pictures-npy", "u"): UnpackResult,
+        ("verify", "pictures-npy"): VerifyResult,
+    }.items():
+        got = packed(*args, "--json")
+        names = [field.name for field in dataclasses.fields(made)]
+        assert got.code == 0 and got.err == "" and {*json.loads(got.out)} >= {*names}
     (tmp_path / "pictures-npy" / "train-00001.jpg.npy").unlink()
     got = packed("verify", "pictures-npy", "--json")
     assert got.code == 1
@@ -395,31 +342,6 @@ def test_as_a_module() -> None:
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
 
 
-def completed(*words: str) -> list[str]:
-    """What click offers a shell for the last word."""
-    env = {
-        **ENV,
-        "_SHARDKIT_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["shardkit", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
-    command = [sys.executable, "-m", "shardkit"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
-
-
-@pytest.mark.thorough
-def test_completion() -> None:
-    """As the help says, and the documents."""
-    assert completed("ver") == ["verify"]
-    assert {"--to", "--tokenizer"} <= {*completed("pack", "x", "--")}
-    assert completed("convert", "x", "--to", "p") == ["parquet"]
-    env = {**ENV, "_SHARDKIT_COMPLETE": "zsh_source"}
-    command = [sys.executable, "-m", "shardkit"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.startswith("#compdef shardkit\n")
-
-
 def test_the_help_says_how_to_complete(run: Run) -> None:
     assert '\n    eval "$(_SHARDKIT_COMPLETE=bash_source shardkit)"\n' in run("--help").out
 
@@ -454,16 +376,7 @@ ERRORS = {
     ),
     ("pack", "none", "--to", "npy"): (2, "none does not exist; give the folder of files to pack"),
     ("pack", "empty", "--to", "npy"): (2, "nothing to pack in empty: it is empty"),
-    ("pack", "pictures", "file", "--to", "npy"): (
-        2,
-        "{here}/file exists and is no folder; choose another destination",
-    ),
     ("pack", "pictures", "other", "--to", "npy"): (
-        2,
-        "{here}/other exists and is no shardkit dataset, so nothing in it will be replaced;"
-        " choose another destination",
-    ),
-    ("pack", "pictures", "other", "--to", "npy", "--overwrite"): (
         2,
         "{here}/other exists and is no shardkit dataset, so nothing in it will be replaced;"
         " choose another destination",
@@ -478,46 +391,23 @@ ERRORS = {
         "the destination {here}/pictures/out and the source {here}/pictures overlap; choose a"
         " destination outside the source",
     ),
-    ("pack", "pictures/class0", "pictures", "--to", "npy"): (
-        2,
-        "the destination {here}/pictures and the source {here}/pictures/class0 overlap; choose a"
-        " destination outside the source",
-    ),
-    ("pack", "pictures", "pictures", "--to", "npy"): (
-        2,
-        "the destination {here}/pictures and the source {here}/pictures overlap; choose a"
-        " destination outside the source",
-    ),
     ("convert", "pictures-npy", "pictures-npy/x", "--to", "npy"): (
         2,
         "the destination {here}/pictures-npy/x and the source {here}/pictures-npy overlap; choose a"
         " destination outside the source",
     ),
-    ("convert", "none", "--to", "npy"): (2, "none is not a shardkit dataset (no such folder)"),
     ("info", "none"): (2, "none is not a shardkit dataset (no such folder)"),
     ("verify", "pictures"): (
         2,
         "pictures is not a shardkit dataset (pack one with `shardkit pack`)",
     ),
-    ("verify", "pictures-npy", "--against", "none"): (
-        2,
-        "none does not exist; give the folder of files to pack",
-    ),
     ("unpack", "pictures-npy", "other"): (
         2,
         "other holds file, which is not of this dataset; choose an empty folder",
     ),
-    ("unpack", "pictures-npy", "pictures-npy"): (
-        2,
-        "pictures-npy holds shardkit.json, which is not of this dataset; choose an empty folder",
-    ),
     ("unpack", "pictures-npy", "pictures-npy/a/b"): (
         2,
         "pictures-npy/a/b lies in the dataset {here}/pictures-npy; choose another",
-    ),
-    ("unpack", "pictures-npy", "file"): (
-        2,
-        "file exists and is no folder; choose another",
     ),
     ("unpack", "pictures-npy", "file/x"): (1, "unpacking into file/x: Not a directory (file/x)"),
     ("info", "file"): (2, "file is not a shardkit dataset (pack one with `shardkit pack`)"),
@@ -545,14 +435,6 @@ def test_errors_are_one_line(packed: Run, tmp_path: Path, args: tuple[str, ...])
         assert got.err == f"shardkit: error: {said.replace('{here}', str(tmp_path))}\n"
     assert got.err.startswith("shardkit: error: ") and got.err.count("\n") == 1
     assert tree(tmp_path) == before
-
-
-def test_a_missing_option_names_the_choices(run: Run) -> None:
-    got = run("pack", "pictures")
-    assert got.code == 2
-    assert got.err == (
-        "shardkit: error: --to is missing: choose a format, one of lmdb, hdf5, webdataset, npy\n"
-    )
 
 
 def test_a_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
@@ -588,32 +470,6 @@ def test_overwrite_removes_what_is_ours_alone(packed: Run, tmp_path: Path) -> No
     ours = {f"train.{kind}" for kind in ("rows", "names", "find", "sums")}
     assert tree(dest).keys() == mine | ours | {"shardkit.json", "train-00000.lmdb", "data.mdb"}
     assert all(tree(dest)[name] == b"mine" for name in mine)
-
-
-def test_a_started_pack_is_no_dataset_yet(run: Run, tmp_path: Path) -> None:
-    write(tmp_path / "pictures" / "class2" / "z.jpg", "no picture")
-    pack = ["pack", "pictures", "out", "--to", "npy", "--shard-size", "3kB", "--workers", "0"]
-    assert run(*pack).code == 1
-    for args in (["info", "out"], ["verify", "out"], ["convert", "out", "x", "--to", "npy"]):
-        assert run(*args) == Ran(
-            2,
-            "",
-            "shardkit: error: out is not a shardkit dataset (its packing has not finished:"
-            " run the same command again)\n",
-        )
-    with pytest.raises(FileNotFoundError, match="packing has not finished"):
-        shardkit.open(tmp_path / "out")
-    again = run(*pack, "--on-error", "skip", "--max-rejects", "0.5")
-    assert again.code == 0 and "8 shards found done from an earlier run" in again.out
-    assert run("verify", "out", "--against", "pictures").code == 0
-
-
-def test_an_empty_folder_is_a_fine_destination(packed: Run, tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-    assert packed("pack", "pictures", "a", "--to", "npy", "--workers", 0).code == 0
-    assert packed("convert", "pictures-npy", "b", "--to", "npy", "--workers", 0).code == 0
-    assert packed("unpack", "pictures-npy", "c").code == 0
 
 
 # --- names of all kinds -------------------------------------------------------------------
@@ -758,7 +614,63 @@ def test_ctrl_c_says_how_to_go_on(packed: Run, name: str, monkeypatch: pytest.Mo
     assert got == Ran(130, "", said)
 
 
-def test_pairs_from_the_command_line(run: Run, tmp_path: Path) -> None:
-    make_pairs(tmp_path / "pairs")
-    got = run("pack", "pairs", "--to", "wds", "--json", "--limit", 4, "--corpus", "paired")
-    assert json.loads(got.out)["num_samples"] == 4
+# --- errors name options as they are typed ------------------------------------------------
+
+PACK = options_of(group.commands["pack"])
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("workers must be at least 0, got -1", "--workers must be at least 0, got -1"),
+        (
+            "pass either tokenizer or train_tokenizer",
+            "pass either --tokenizer or --train-tokenizer",
+        ),
+        (
+            "pass resize, crop, or image_format jpeg",
+            "pass --resize, --crop, or --image-format jpeg",
+        ),
+        ("other options: limit was 3, now 4; use", "other options: --limit was 3, now 4; use"),
+        # Words that are no options.
+        ("x has several columns of strings; pass --text-field", None),
+        ("x already holds a dataset; pass --overwrite to replace it, or choose another", None),
+        ("nothing to pack in x: it is empty", None),
+        ("tokenizer x: no such file or folder", None),
+        ("/data/shuffle/to exists and is no folder; choose another destination", None),
+    ],
+)
+def test_names(said: str, expected: str | None) -> None:
+    assert with_options(said, PACK) == (said if expected is None else expected)
+
+
+def test_of_no_options_nothing_is_named() -> None:
+    assert with_options("to is missing: pass max_rejects", {}) == "to is missing: pass max_rejects"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pack pictures", "--to is missing: choose a format, one of lmdb, hdf5, webdataset, npy"),
+        (
+            "pack pictures --to npy --resize 0",
+            "--resize is a number of pixels from 1 to 65535, got",
+        ),
+        ("pack pictures --to npy --max-rejects 3", "--max-rejects is a share from 0 to 1, got 3.0"),
+        ("pack pictures --to npy --dali-index", "--dali-index is of the tars of webdataset; npy"),
+        ("pack pictures --to npy --bos x", "--bos is of tokens: pass --tokenizer or --train-token"),
+        ("pack pictures --to npy --limit 0", "--limit must be at least 1, got 0"),
+        ("show d --num 0", "--num must be at least 1, got 0"),
+        ("show d --num 1 --rows 1", "give either --rows or --num: those samples, or so many"),
+        ("convert d --eos 3 --to npy", "--eos is for files of token ids; d is none"),
+        ("convert d --crop 8 --to parquet", "--crop is for datasets; parquet files are written as"),
+        ("convert d", "Missing option '--to'. Choose from: lmdb, hdf5, h5, webdataset, wds, tar,"),
+        ("convert d --to zip", "Invalid value for '--to': 'zip' is not one of 'lmdb', 'hdf5',"),
+        ("bench d --batch-size 0", "--batch-size must be at least 1, got 0"),
+    ],
+)
+def test_on_the_command_line(words: str, said: str, run: Run) -> None:
+    assert run("pack", "pictures", "d", "--to", "npy", "--workers", 0).code == 0
+    got = run(*words.split())
+    assert got.code == 2 and got.out == "" and got.err.count("\n") == 1
+    assert got.err.startswith(f"shardkit: error: {said}"), got.err

@@ -1,4 +1,4 @@
-"""Rows gathered from memory: by the compiled module and by Python, to the bit what slices are."""
+"""Rows gathered and pictures mirrored, by the compiled module and by Python, to the bit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.images import raw
+from shardkit.images.raw import flip_some
 from shardkit.memory import gather
 
 pytestmark = pytest.mark.usefixtures("_gathering")
@@ -153,3 +155,35 @@ class TestSplit:
         assert found is not None
         expected = [(p, 4 * s + 1000 * p, 4 * n) for p, (s, n) in zip(parts, ranges, strict=True)]
         assert [*zip(*(each.tolist() for each in found), strict=True)] == expected
+
+
+# --- mirroring part of a batch ------------------------------------------------------------
+
+SIDES = st.integers(1, 24)
+
+
+@given(st.integers(0, 7), SIDES, SIDES, st.integers(1, 5), st.data())
+def test_any_shape(num: int, height: int, width: int, channels: int, data: st.DataObject) -> None:
+    seed = data.draw(st.integers(0, 99))
+    batch = np.random.default_rng(seed).integers(0, 256, (num, height, width, channels), np.uint8)
+    flips = np.array(data.draw(st.lists(st.booleans(), min_size=num, max_size=num)), bool)
+    expected = batch.copy()
+    expected[flips] = expected[flips][:, :, ::-1]
+    assert flip_some(batch, flips) is batch
+    np.testing.assert_array_equal(batch, expected)
+
+
+def test_more_than_a_piece() -> None:
+    """Pieces end inside pictures, and pictures are more than one step."""
+    for shape in [(40, 64, 64, 3), (3, 301, 257, 3)]:
+        batch = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        assert batch.nbytes > 4 * raw.PIECE_BYTES
+        flips = np.arange(len(batch)) % 3 > 0
+        expected = np.where(flips[:, None, None, None], batch[:, :, ::-1], batch)
+        np.testing.assert_array_equal(flip_some(batch, flips), expected)
+
+
+def test_nothing_to_do() -> None:
+    for shape in [(0, 4, 4, 3), (2, 0, 4, 3), (2, 4, 4, 3)]:
+        batch = np.ones(shape, np.uint8)
+        assert flip_some(batch, np.zeros(len(batch), bool)) is batch

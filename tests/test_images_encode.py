@@ -8,10 +8,13 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from odd_pictures import exif, png16
 from PIL import Image, features
 
@@ -21,6 +24,7 @@ from shardkit.images.choice import ImageChoice, describe
 from shardkit.images.decode import decode
 from shardkit.images.encode import require_encoder, rewrite
 from shardkit.images.losses import told
+from shardkit.images.sizes import Size, cover, fit, geometry
 from shardkit.images.sniff import HEAD_BYTES, image_field
 from shardkit.samples.encoding import parse_npy
 
@@ -436,3 +440,51 @@ def test_losses_in_words() -> None:
         "1,200 from more than 8 bits a channel to 8, 1 turned as EXIF says, and without it"
     )
     assert told({}) == ""
+
+
+# --- how large pictures become: pure arithmetic -------------------------------------------
+
+SIDES = st.integers(1, 30_000)
+SIZES = st.tuples(SIDES, SIDES)
+LIMITS = st.none() | st.integers(1, 4_000)
+
+
+@given(SIZES, LIMITS, LIMITS)
+def test_fit(size: Size, short: int | None, long: int | None) -> None:
+    made = fit(size, short, long)
+    scales = [Fraction(1)]
+    scales += [Fraction(short, min(size))] if short else []
+    scales += [Fraction(long, max(size))] if long else []
+    scale = min(scales)
+    for before, after in zip(size, made, strict=True):
+        assert 1 <= after <= before
+        assert after == 1 or abs(after - before * scale) <= Fraction(1, 2)
+    if scale < 1:
+        assert short == min(made) or long == max(made)
+    else:
+        assert made == size
+    assert short is None or min(made) <= short
+    assert long is None or max(made) <= long
+    assert fit(made, short, long) == made
+    assert fit(size[::-1], short, long) == made[::-1]
+
+
+@given(SIZES, st.integers(1, 500))
+def test_cover(size: Size, side: int) -> None:
+    made = cover(size, side)
+    assert min(made) >= side
+    assert made == size if min(size) >= side else min(made) == side
+
+
+@given(SIZES, LIMITS, LIMITS, st.integers(1, 500))
+def test_the_box_of_a_crop(size: Size, short: int | None, long: int | None, crop: int) -> None:
+    new = geometry(size, short, long, crop)
+    left, top, right, bottom = new.box
+    assert new.size == (crop, crop)
+    assert 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
+    # The box is the square of the scaled picture, and as central as whole pixels allow.
+    across, down = size[0] / new.whole[0], size[1] / new.whole[1]
+    assert right - left == pytest.approx(crop * across)
+    assert bottom - top == pytest.approx(crop * down)
+    assert abs(left - (size[0] - right)) <= across * 1.001
+    assert abs(top - (size[1] - bottom)) <= down * 1.001

@@ -79,3 +79,13 @@ def test_mutated_pictures_do_no_harm(tmp_path: Path) -> None:
     found = fuzzed(DRIVER, tmp_path)
     assert found["ok"] > 1000 < found["broken"], "too little of it was decoded"
     assert min(found[name] for name in ("elsewhere", "too-large", "bad-box", "more")) > 0
+
+
+# --- the rewriter of JPEGs ----------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_mutated_pictures_are_rewritten_without_harm(tmp_path: Path) -> None:
+    found = fuzzed(Path(__file__).parent / "restarts_fuzz.c", tmp_path)
+    assert found["undone"] > 1000, "too little of it was rewritten"
+    assert min(found.values()) > 0

@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, WeightedRandomSampler, r
 
 import shardkit
 from shardkit.arguments import OTHER_WORDS
+from shardkit.batches.options import BatchKeywords, BatchOptions, OrderKeywords
 from shardkit.errors import ShardkitError, UsageError
 
 
@@ -134,3 +136,40 @@ def test_a_main_script_that_cannot_be_imported(tmp_path: Path, is_stdin: bool) -
     said = done.stdout.splitlines()[-1]
     assert "if __name__ == '__main__':" in said and "ransform" not in said
     assert issubclass(UsageError, ShardkitError)
+
+
+# --- the options of batches: one list, whoever takes them ---------------------------------
+
+
+def test_every_option_is_a_keyword() -> None:
+    names = {each.name for each in fields(BatchOptions)}
+    assert names == {*BatchKeywords.__annotations__, "batch_size"}
+
+
+@pytest.mark.parametrize(
+    ("taker", "keywords"),
+    [
+        (shardkit.Loader, BatchKeywords),
+        (shardkit.Stream, BatchKeywords),
+        (shardkit.dali.source, OrderKeywords),
+    ],
+)
+def test_a_signature_shows_each_with_its_default(taker: Any, keywords: Any) -> None:
+    shown = inspect.signature(taker).parameters
+    for name in keywords.__annotations__:
+        assert shown[name].default == getattr(BatchOptions, name)
+        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
+    assert "options" not in shown
+
+
+def test_what_is_given_is_put_in_one_form() -> None:
+    given: dict[str, Any] = {"shuffle": True, "seed": np.int64(3), "as_buffer": ["jpg"]}
+    options = BatchOptions.of("Loader", np.int32(4), {**given, "block_rows": np.int64(8)})
+    assert options == BatchOptions(4, "full", 3, as_buffer=("jpg",), block_rows=8)
+    assert type(options.seed) is type(options.batch_size) is int
+    assert options.of_order == {"block_rows": 8}
+
+
+def test_who_takes_what() -> None:
+    with pytest.raises(UsageError, match="source takes no option 'transform'"):
+        BatchOptions.of("source", 1, {"transform": None}, OrderKeywords)

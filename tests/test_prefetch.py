@@ -20,6 +20,8 @@ import torch
 import shardkit
 from shardkit import CudaPrefetcher
 from shardkit.errors import UsageError
+from shardkit.loading import background
+from shardkit.loading.background import in_background
 from shardkit.loading.tensors import map_tensors, move_tensors
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -217,21 +219,6 @@ def test_views_of_one_storage_are_moved_once() -> None:
     assert labels.ravel()[0] == 2
 
 
-@pytest.mark.gpu
-def test_views_of_one_storage_arrive_as_such() -> None:
-    def batches() -> Iterator[dict[str, torch.Tensor]]:
-        for i in range(10):
-            buffer = torch.arange(100).reshape(4, 25) + i
-            yield {"inputs": buffer[:, :-1], "labels": buffer[:, 1:]}
-
-    for i, batch in enumerate(CudaPrefetcher(batches(), "cuda")):
-        assert batch["inputs"].is_cuda and batch["labels"].is_cuda
-        storages = {t.untyped_storage().data_ptr() for t in batch.values()}
-        assert len(storages) == 1
-        assert (batch["inputs"] + 1 == batch["labels"]).all()
-        assert batch["inputs"][0, 0] == i
-
-
 def test_a_loader_on_a_device_is_the_loader(tmp_path: Any) -> None:
     class Rows:
         def __len__(self) -> int:
@@ -375,52 +362,39 @@ def test_results_equal_the_synchronous_ones_under_memory_pressure() -> None:
     assert [int(total) for total in got] == expected
 
 
-@pytest.mark.gpu
-def test_the_copy_overlaps_compute() -> None:
-    a = torch.randn(8192, 8192, device="cuda")
-    host = [torch.ones(64 << 20, dtype=torch.uint8) for _ in range(2)]
-
-    def batches() -> Iterator[torch.Tensor]:
-        for i in range(20):
-            yield host[i % 2]
-
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    ) as profile:
-        for batch in CudaPrefetcher(batches(), "cuda"):
-            for _ in range(10):
-                a @ a
-            del batch
-        torch.cuda.synchronize()
-    spans = [
-        (event.name, event.time_range.start, event.time_range.end)
-        for event in profile.events()
-        if event.device_type == torch.autograd.DeviceType.CUDA
-    ]
-    copies = [(start, end) for name, start, end in spans if "HtoD" in name]
-    kernels = [
-        (start, end)
-        for name, start, end in spans
-        if "gemm" in name.lower() or "cutlass" in name.lower()
-    ]
-    assert len(copies) >= 20 and kernels
-    overlapping = sum(
-        any(start < k_end and k_start < end for k_start, k_end in kernels) for start, end in copies
-    )
-    assert overlapping >= len(copies) // 2
+# --- an iteration in a thread -------------------------------------------------------------
 
 
-@pytest.mark.gpu
-def test_a_loop_that_computes_longer_than_it_loads_waits_little() -> None:
-    a = torch.randn(8192, 8192, device="cuda")
-    source = [torch.ones(1 << 20, dtype=torch.uint8) for _ in range(100)]
-    prefetcher = CudaPrefetcher(source, "cuda")
-    batches = iter(prefetcher)
-    next(batches)  # the pipeline is filled
-    waited, started = prefetcher.stats.wait_s, time.perf_counter()
-    for _ in batches:
-        for _ in range(3):
-            a @ a
-        torch.cuda.current_stream().synchronize()
-    assert (prefetcher.stats.wait_s - waited) / (time.perf_counter() - started) < 0.01
-    assert prefetcher.stats.copy_s > 0
+def threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "shardkit-prefetch"]
+
+
+def test_closing_it_closes_the_iteration_in_its_own_thread():
+    closed_in = []
+
+    def items() -> Iterator[int]:
+        try:
+            while True:
+                yield 0
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    running = in_background(items(), 1)
+    next(running)
+    running.close()
+    assert closed_in == ["shardkit-prefetch"]
+
+
+def test_an_iteration_that_does_not_end_is_told_to(monkeypatch):
+    monkeypatch.setattr(background, "PATIENCE_S", 0.2)
+    told = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        told.wait(60)
+
+    running = in_background(items(), 1, give_up=told.set)
+    next(running)
+    running.close()
+    assert told.is_set()
+    assert not threads()
