@@ -51,24 +51,6 @@ def test_pack_verify_unpack(corpus: Path, container: str, tmp_path: Path) -> Non
     assert tree(tmp_path / "back") == tree(corpus)
 
 
-def test_all_containers_hold_the_same(corpus: Path, tmp_path: Path) -> None:
-    made = {}
-    for name in CONTAINERS:
-        shardkit.pack(corpus, tmp_path / name, to=name, **OPTIONS)
-        made[name] = shardkit.open(tmp_path / name)
-    first = made["lmdb"]
-    split = first.split
-    for name, ds in made.items():
-        assert len(ds) == len(first)
-        assert ds.keys() == first.keys()
-        for row in range(len(ds)):
-            assert same(ds[row], first[row]), (name, row)
-        assert (
-            read_info(tmp_path / name).splits[split].fingerprint
-            == read_info(tmp_path / "lmdb").splits[split].fingerprint
-        )
-
-
 @pytest.fixture(scope="module")
 def direct(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Folders in which one input each is packed into every format."""
@@ -207,15 +189,6 @@ class TestReading:
         for workers in (0, 2):
             loader = DataLoader(small, batch_size=5, num_workers=workers)
             assert torch_labels(loader) == ds.column("cls").tolist()
-
-    def test_torch_loader_that_collates_nothing(self, ds: shardkit.Dataset) -> None:
-        """Samples cross from worker to trainer as they are."""
-        from torch.utils.data import DataLoader
-
-        loader = DataLoader(ds, batch_size=5, num_workers=0, collate_fn=list)
-        samples = [sample for batch in loader for sample in batch]
-        assert samples == list(ds)
-        assert {type(s["jpg"]) for s in samples} == {bytes}
 
     def test_verify_on_read(self, ds: shardkit.Dataset) -> None:
         checked = shardkit.open(ds.path, verify=True)
@@ -363,13 +336,6 @@ def test_a_split_cut_off_must_not_meet_one_that_is_there(tmp_path: Path) -> None
         shardkit.pack(source, tmp_path / "packed", to="npy", val_fraction=0.2, workers=0)
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.99])
-def test_a_small_share_is_one_sample(fraction: float, tmp_path: Path) -> None:
-    source = make_images(tmp_path / "in", per_class=4, classes=1)
-    packed = shardkit.pack(source, tmp_path / "p", to="npy", val_fraction=fraction, **OPTIONS)
-    assert sorted(packed.splits.values()) == [1, 3] and set(packed.splits) == {"train", "val"}
-
-
 def test_what_a_failed_overwrite_spares(tmp_path: Path) -> None:
     shardkit.pack(make_images(tmp_path / "good"), tmp_path / "packed", to="npy", workers=0)
     before = tree(tmp_path / "packed")
@@ -404,14 +370,6 @@ def test_damage_is_neither_converted_nor_unpacked(container: str, tmp_path: Path
         shardkit.convert(tmp_path / "packed", tmp_path / "other", to="npy", workers=0)
     with pytest.raises(ChecksumError):
         shardkit.unpack(tmp_path / "packed", tmp_path / "back")
-
-
-def test_a_failed_pack_keeps_a_folder_it_did_not_make(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "a" / "bad.jpg", "no picture")
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(DataError, match="not an image"):
-        shardkit.pack(tmp_path / "in", tmp_path / "mine", to="npy", workers=0)
-    assert list((tmp_path / "mine").iterdir()) == []
 
 
 def test_a_relative_path_outlives_a_change_of_folder(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -43,13 +41,6 @@ def by_tarfile(tar: Path) -> str:
 
 
 # --- the file -----------------------------------------------------------------------------
-
-
-def test_golden() -> None:
-    fields = {"cls": extents((512, 1), (0, -1)), "jpg": extents((1536, 700), (3072, 0))}
-    assert dali_index([b"a/x", "é".encode()], fields) == (
-        b"v1.2 2\ncls 512 1 a/x.cls jpg 1536 700 a/x.jpg\njpg 3072 0 \xc3\xa9.jpg\n"
-    )
 
 
 def test_white_space_would_part_a_name() -> None:
@@ -95,13 +86,6 @@ def test_nothing_else_changes(packed: Path, tmp_path: Path) -> None:
     assert shardkit.verify(packed).ok
     shardkit.unpack(packed, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(tmp_path / "source")
-
-
-def test_workers_do_not_matter(packed: Path, tmp_path: Path) -> None:
-    shardkit.pack(
-        tmp_path / "source", tmp_path / "two", dali_index=True, **{**OPTIONS, "workers": 2}
-    )
-    assert tree(tmp_path / "two") == tree(packed)
 
 
 def test_convert_makes_it_too(packed: Path, tmp_path: Path) -> None:
@@ -172,19 +156,3 @@ def test_info_says_how_dali_opens_it(packed: Path) -> None:
         f"nvidia.dali.fn.readers.webdataset(paths='{packed}/train-00000.tar',"
         f" index_paths='{packed}/train-00000.idx', ext={shardkit.open(packed).fields})"
     )
-
-
-def test_a_hostile_index_names_no_other_file(packed: Path) -> None:
-    raw = json.loads((packed / "shardkit.json").read_text())
-    raw["splits"]["train"]["shards"][0][2]["../x.idx"] = 3
-    (packed / "shardkit.json").write_text(json.dumps(raw))
-    with pytest.raises(shardkit.errors.DataError, match=r"bad shard file '../x.idx'"):
-        shardkit.open(packed)
-
-
-def test_the_tar_may_be_gone(packed: Path) -> None:
-    """It is the tar that holds samples, whatever lies beside it."""
-    (packed / "train-00000.tar").unlink()
-    problems = [str(problem) for problem in shardkit.verify(packed).problems]
-    assert [p for p in problems if "train-00000.tar: is missing; its" in p] == problems
-    shutil.rmtree(packed)

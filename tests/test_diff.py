@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EACH_FORMAT, Run, make_images, picture, write
+from conftest import EACH_FORMAT, Run, picture, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -268,12 +268,3 @@ def test_labels_that_are_no_plain_digits_are_not_mixed_up(tmp_path: Path, run: R
     for option in ("--open", "--system"):
         dataset = [tmp_path / "out"] if option == "--open" else []
         assert run("info", *dataset, option, "--duplicates").code == 2
-
-
-def test_real_folders_have_none_by_chance(tmp_path: Path) -> None:
-    make_images(tmp_path / "source", 40)
-    shardkit.pack(tmp_path / "source", tmp_path / "out", to="npy", **SMALL)
-    found = shardkit.info(tmp_path / "out", duplicates=True).duplicates
-    distinct = {path.read_bytes() for path in (tmp_path / "source").rglob("*.jpg")}
-    assert found is not None
-    assert found.num_copies == 120 - len(distinct)

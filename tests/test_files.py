@@ -17,7 +17,6 @@ from token_data import documents, pack_tokens
 import shardkit
 import shardkit.storage.copied
 from shardkit.errors import ChecksumError, DataError
-from shardkit.index.rows import RowIndex
 from shardkit.memory import buffers
 from shardkit.memory.maps import mapped
 from shardkit.memory.whole_files import READ_BYTES, map_file
@@ -231,29 +230,6 @@ def test_absent_and_empty_values_are_copied(container: str, tmp_path: Path) -> N
     assert list(checked) == list(ds)
     assert plain(checked.read([])) == plain(ds.read([]))
     assert checked.find(ds.keys()[3]) == 3
-
-
-def test_rows_are_checked_wherever_they_are_used(
-    packed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[int]] = []
-
-    def refuse(self: RowIndex, rows: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> None:
-        assert len(rows) == len(table)
-        asked.append(rows.tolist())
-
-    monkeypatch.setattr(RowIndex, "refuse_damage", refuse)
-    ds = shardkit.open(packed["npy"], verify=True)
-    ds.read([3]), ds.column("cls"), ds.find(ds.keys([5])[0]), ds[2]
-    assert asked == [[3], [*range(len(ds))], [5], [5], [2]]
-
-
-def test_a_key_that_was_not_packed_is_refused(tmp_path: Path) -> None:
-    shardkit.pack(make_pairs(tmp_path / "in"), tmp_path / "out", to="npy", workers=0)
-    names = tmp_path / "out" / "train.names"
-    names.write_bytes(names.read_bytes().replace(b"0003", b"0103"))
-    with pytest.raises(DataError, match="train"):
-        shardkit.open(tmp_path / "out", verify=True).keys()
 
 
 CUT_SHORT = """

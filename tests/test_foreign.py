@@ -175,13 +175,6 @@ def test_a_name_that_looks_like_a_compressed_file(tmp_path: Path) -> None:
     assert by_us(path) == [{"__key__": "BZh91AY", "jpg": b"1"}] == by_library(path)
 
 
-def test_names_of_thousands_of_bytes(tmp_path: Path) -> None:
-    files = [("d" * 200 + "/" + "k" * 2000 + ".txt", b"1"), ("short.txt", b"2")]
-    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        path = make_tar(tmp_path / f"t{form}.tar", files, form)
-        assert by_us(path) == by_library(path)
-
-
 @pytest.mark.parametrize("form", ["v7", "ustar", "gnu", "posix"])
 def test_tars_of_the_tar_command(tmp_path: Path, form: str) -> None:
     source = tmp_path / "source"
@@ -224,25 +217,6 @@ def test_hidden_files_in_folders_do_not_tear_samples_apart(tmp_path: Path) -> No
     assert by_us(path) == [{"__key__": "d/1", "jpg": b"1", "cls": b"0"}]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (b"a.jpg", (b"a", "jpg")),
-        (b"d.e/a.b.JPG", (b"d.e/a", "b.jpg")),
-        (b"a.", (b"a", "")),
-        (b"d/__a__.txt", (b"d/__a__", "txt")),
-        (b"a", None),
-        (b"d.e/a", None),
-        (b".a.jpg", None),
-        (b"d.e/", None),
-        (b"__a__/b.txt", None),
-        (b"", None),
-    ],
-)
-def test_split_name(name: bytes, expected: tuple[bytes, str] | None) -> None:
-    assert split_name(name) == expected
-
-
 @given(st.text("ab._/%\nA", max_size=12))
 def test_split_name_is_the_librarys(name: str) -> None:
     from webdataset.tariterators import base_plus_ext
@@ -251,7 +225,7 @@ def test_split_name_is_the_librarys(name: str) -> None:
     key, field = base_plus_ext(name)
     file = name.rpartition("/")[2]
     if file.startswith(".") or "." not in file or name.startswith("__") or "\n" in name:
-        return  # hidden, meta and odd names are decided by the tests above
+        return  # what is hidden, meta or odd is among ODD
     assert ours == (key.encode(), field.lower())
 
 
@@ -397,24 +371,6 @@ def test_what_is_a_tar_source(tmp_path: Path) -> None:
         index_tars(tmp_path / "sub.tar")
 
 
-def test_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_tar(tmp_path / "a.tar", PLAIN)
-    folder = index_tars(tmp_path)
-    assert folder.parent == tmp_path / ".shardkit"
-    assert sorted(p.name for p in folder.parent.iterdir()) == [folder.name]
-    assert sorted(os.listdir(folder)) == [
-        "shardkit.json",
-        "tars.json",
-        "train-00000.tar",
-        "train.find",
-        "train.names",
-        "train.rows",
-        "train.sums",
-    ]
-    monkeypatch.setattr(cached_index, "write_tar_index", None)
-    assert index_tars(tmp_path) == folder
-
-
 def rewrite(path: Path) -> None:
     make_tar(path, [("new.txt", b"new")])
 
@@ -504,12 +460,9 @@ def public_folder() -> Iterator[Path]:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from shardkit.tars.cached_index import (index_tars)
+from shardkit.tars.cached_index import index_tars
 from shardkit.errors import StorageError
-from shardkit.packing.convert import convert
 from shardkit.reading.dataset import Dataset
-from shardkit.operations.unpack import unpack
-from shardkit.samples.sample import unpack_paths
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -656,25 +609,6 @@ def test_without_locks_all_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(by_us(tmp_path)) == 3
 
 
-def test_processes_at_once(tmp_path: Path) -> None:
-    for i in range(3):
-        make_tar(tmp_path / f"{i}.tar", [(f"{i}-{k}.txt", b"v" * k) for k in range(500)])
-    code = (
-        "import sys, pathlib, shardkit.tars.cached_index as f;"
-        " print(f.index_tars(pathlib.Path(sys.argv[1])))"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(Path(cached_index.__file__).parents[2])}
-    running = [
-        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    printed = [process.communicate()[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0]
-    assert len({*printed}) == 1
-    assert len(os.listdir(tmp_path / ".shardkit")) == 1
-    assert len(by_us(tmp_path)) == 1500
-
-
 def test_a_tar_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tar(tmp_path / "a.tar", PLAIN)
 
@@ -708,19 +642,15 @@ BAD_SUM = GOOD[:148] + b"0000000\0" + GOOD[156:]
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "empty"),
     "garbage": (random.Random(1).randbytes(4096), r"(bad checksum|invalid header)"),
-    "half a header": (GOOD[:300], "truncated"),
     "cut in a value": (GOOD[:514], r"truncated: member a\.txt of 5 bytes"),
-    "cut in the padding": (GOOD[:600], r"truncated: member a\.txt"),
     "cut between members": (GOOD, r"truncated: the rows of zeros .*truncate -s \+1024"),
     "cut in the second header": (GOOD + GOOD[:100], "truncated"),
     "cut in the end": (GOOD + END[:511], "truncated"),
     "second checksum wrong": (GOOD + BAD_SUM + GOOD + END, "damaged header .*byte 1024"),
     "first checksum wrong": (BAD_SUM + END, "bad checksum"),
-    "garbage after a member": (GOOD + b"\1" * 512 + END, "damaged header"),
     "size 2**80": (header(b"a.txt", 2**80) + END, "truncated"),
     "size beyond int64": (header(b"a.txt", 2**63 + 512) + END, "truncated"),
     "size -512": (GOOD + header(b"a.txt", -512) + END, "has the size -512"),
-    "size -1024": (GOOD + header(b"b.txt", -1024) + END, "has the size -1024"),
     "pax size negative": (GOOD + pax((b"size", b"-2048")) + GOOD + END, "has the size -2048"),
     "pax size huge": (pax((b"size", b"9" * 20)) + GOOD + END, "truncated"),
     "pax size of 5000 digits": (pax((b"size", b"9" * 5000)) + GOOD + END, "over 255 digits"),
@@ -730,8 +660,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         "extended headers of 1073742336 bytes",
     ),
     "GNU name of 1 GB": (header(b"p", 1 << 30, b"L") + END, "extended headers of 1073742336 bytes"),
-    "GNU link of -1": (header(b"p", -1, b"K") + END, "has the size -1"),
-    "pax header of -512": (header(b"p", -512, b"x") + GOOD + END, "has the size -512"),
     "many large names": (member(b"p", b"n" * 300_000, b"L") * 4 + GOOD + END, "extended headers"),
     "endless pax headers": (pax((b"a", b"b")) * 900 + GOOD + END, "recursion|extended headers"),
     "pax without its member": (pax((b"path", b"a.txt")) + END, "end of file header"),
@@ -739,13 +667,11 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "pax length 0": (member(b"p", b"0 a=b\n", b"x") + GOOD + END, "damaged pax header"),
     "pax length too long": (member(b"p", b"99 a=b\n", b"x") + GOOD + END, "damaged pax header"),
     "pax without =": (member(b"p", b"6 ab\n", b"x") + GOOD + END, "damaged pax header"),
-    "pax without key": (member(b"p", b"6 =ab\n", b"x") + GOOD + END, "damaged pax header"),
     "pax overlapping": (member(b"p", b"2 " * 200_000, b"x") + GOOD + END, "damaged pax header"),
     "a million digits": (pax((b"a", b"1" * 1_000_000)) + GOOD + END, "over 255 digits"),
     "pax path with NUL": (pax((b"path", b"a\0b.txt")) + GOOD + END, "holds a NUL"),
     "sparse, old GNU": (header(b"a.txt", 0, b"S") + END, "sparse"),
     "sparse, pax 0.0": (pax((b"GNU.sparse.size", b"9")) + GOOD + END, "sparse"),
-    "sparse, pax 0.1": (pax((b"GNU.sparse.map", b"1,2")) + GOOD + END, "sparse"),
     "sparse, pax 1.0": (
         pax((b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0")) + GOOD + END,
         "sparse",
@@ -757,7 +683,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "no field name": (member(b"a.") + END, r"member a\.: .*''"),
     "bad field name": (member(b"a.b c") + END, "'b c', cannot be a field name"),
     "reserved field name": (member(b"a.__key__") + END, "cannot be a field name"),
-    "field name with newline": (member(b"a.b\nc") + END, r"member 'a\.b\\nc'"),
     "endless field name": (member(b"a." + b"b" * 65) + END, "cannot be a field name"),
     "field name not UTF-8": (member(b"a.\xff") + END, "cannot be a field name"),
     "too many fields": (
@@ -903,10 +828,6 @@ def test_damaged_tars_are_refused_or_read_as_tarfile_does(
 # --- copies of an opened folder ---------------------------------------------------------------
 
 
-def copied_by_cp(folder: Path, dest: Path) -> None:
-    subprocess.run(["cp", "-rL", folder, dest], check=True, timeout=20, capture_output=True)
-
-
 def copied_by_cp_with_times(folder: Path, dest: Path) -> None:
     subprocess.run(["cp", "-aL", folder, dest], check=True, timeout=20, capture_output=True)
 
@@ -916,7 +837,7 @@ def copied_by_python(folder: Path, dest: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "copy", [copied_by_cp, copied_by_cp_with_times, copied_by_python], ids=lambda f: f.__name__
+    "copy", [copied_by_cp_with_times, copied_by_python], ids=lambda f: f.__name__
 )
 def test_copies_that_follow_links_end(copy: Callable[[Path, Path], None], tmp_path: Path) -> None:
     """The index was a way back to its own folder; and what is copied of it may be no link."""

@@ -158,28 +158,6 @@ def test_sizes_of_8_gib_and_more(size: int, tmp_path: Path) -> None:
         assert said.endswith(" next.txt\n")
 
 
-def test_a_tar_to_the_byte(tmp_path: Path) -> None:
-    extents = write(tmp_path, [b"a", b"b"], {"cls": [b"7", None], "jpg": [b"J" * 600, b""]})
-
-    def head(name: str, size: int) -> bytes:
-        info = tarfile.TarInfo(name)
-        info.size = size
-        return info.tobuf(tarfile.USTAR_FORMAT)
-
-    expected = head("a.cls", 1) + b"7".ljust(512, b"\0") + head("a.jpg", 600)
-    expected += (b"J" * 600).ljust(1024, b"\0") + head("b.jpg", 0) + bytes(1024)
-    assert (tmp_path / f"{STEM}.tar").read_bytes() == expected
-    assert extents["cls"].start.tolist() == [512, 0]
-    assert extents["cls"].size.tolist() == [1, -1]
-    assert extents["jpg"].start.tolist() == [1536, 3072]
-    assert extents["jpg"].size.tolist() == [600, 0]
-
-
-def test_an_empty_tar(tmp_path: Path) -> None:
-    write(tmp_path, [], {})
-    assert (tmp_path / f"{STEM}.tar").read_bytes() == bytes(1024)
-
-
 # --- other tools --------------------------------------------------------------------------
 
 KEYS = [

@@ -45,7 +45,6 @@ from shardkit.errors import (
 )
 from shardkit.index import manifest
 from shardkit.index.manifest import INDEX_KINDS, parse_info
-from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding, choose_encoding, inflate, npy_header_size, parse_npy
 
 Json = dict[str, Any]
@@ -158,7 +157,7 @@ def _read_all(ds: shardkit.Dataset) -> None:
 
 
 def _find_all(ds: shardkit.Dataset) -> None:
-    for key in [*ds.keys(), "no such key"]:
+    for key in [*ds.keys(), "no such key", "\ud800"]:
         try:
             ds.find(key)
         except KeyError:
@@ -263,7 +262,6 @@ CHANGES: dict[str, Callable[[Json], Any]] = {
     "a picture as a label": lambda raw: _encode(raw, kind="label"),
     "unreleased version": lambda raw: raw.update(version=1),
     "version as text": lambda raw: raw.update(version="2"),
-    "version true": lambda raw: raw.update(version=True),
     "no version": lambda raw: raw.pop("version"),
     "fields as text": lambda raw: raw.update(fields="jpg"),
     "a field twice": lambda raw: raw.update(fields=sorted([*raw["fields"], "jpg"])),
@@ -275,23 +273,16 @@ CHANGES: dict[str, Callable[[Json], Any]] = {
     "corpus kind is a list": lambda raw: raw.update(corpus={"kind": ["images"]}),
     "text field is a number": lambda raw: raw.update(corpus={"text_field": 7}),
     "no splits": lambda raw: raw.update(splits={}),
-    "splits as list": lambda raw: raw.update(splits=[raw["splits"]]),
     "rows negative": lambda raw: raw["splits"]["train"].update(rows=-1),
-    "rows huge": lambda raw: raw["splits"]["train"].update(rows=2**80),
     "rows not the sum": lambda raw: raw["splits"]["train"].update(rows=1),
     "shard rows negative": lambda raw: _shards(raw)[0].__setitem__(0, -3),
     "shard rows of text": lambda raw: _shards(raw)[0].__setitem__(0, "3"),
     "layout out of range": lambda raw: _shards(raw)[0].__setitem__(1, 99),
     "layout negative": lambda raw: _shards(raw)[0].__setitem__(1, -1),
     "shard with four entries": lambda raw: _shards(raw)[0].append(0),
-    "shard as number": lambda raw: _shards(raw).__setitem__(0, 3),
     "file size negative": lambda raw: _shards(raw)[0][2].update(
         dict.fromkeys(_shards(raw)[0][2], -1)
     ),
-    "file size fractional": lambda raw: _shards(raw)[0][2].update(
-        dict.fromkeys(_shards(raw)[0][2], 0.5)
-    ),
-    "file above": lambda raw: _rename(raw, "../train-00000.npy"),
     "file with a path": lambda raw: _rename(raw, "train-00000./../../x.npy"),
     "file absolute": lambda raw: _rename(raw, "/tmp/train-00000.npy"),
     "file with NUL": lambda raw: _rename(raw, "train-00000.\0.npy"),
@@ -299,38 +290,24 @@ CHANGES: dict[str, Callable[[Json], Any]] = {
     "file no file system holds": lambda raw: _rename(raw, "train-00000.\ud800.npy"),
     "file that is no shard": lambda raw: _rename(raw, "train-00000.txt"),
     "file of another shard": lambda raw: _rename(raw, "train-00001.x.npy"),
-    "field above": lambda raw: _field(raw, "../x"),
     "field with NUL": lambda raw: _field(raw, "x\0"),
     "field named as a column": lambda raw: _field(raw, "jpg.start"),
     "field named as the key": lambda raw: _field(raw, "__key__"),
     "field empty": lambda raw: _field(raw, ""),
     "field endless": lambda raw: _field(raw, "x" * 65),
-    "split above": lambda raw: _split(raw, ".."),
     "split with a path": lambda raw: _split(raw, "../train"),
     "split absolute": lambda raw: _split(raw, "/train"),
     "split with NUL": lambda raw: _split(raw, "train\0"),
     "its files named otherwise": lambda raw: raw["splits"]["train"]["files"].update(x={}),
-    "hash is no number": lambda raw: raw["splits"]["train"]["files"]["train.find"].update(xxh3="x"),
-    "fingerprint is a number": lambda raw: raw["splits"]["train"].update(fingerprint=1),
     "layout of an unknown field": lambda raw: raw["splits"]["train"]["layouts"].append(
         {"x": {"kind": "bytes"}}
     ),
     "encoding without kind": lambda raw: _encode(raw),
-    "encoding of unknown kind": lambda raw: _encode(raw, kind="pickle"),
-    "encoding as text": lambda raw: raw["splits"]["train"]["layouts"][0].update(jpg="bytes"),
     "unknown codec": lambda raw: _encode(raw, kind="bytes", codec="lzma"),
     "objects": lambda raw: _encode(raw, kind="array", dtype="O", shape=[2]),
-    "void": lambda raw: _encode(raw, kind="array", dtype="V8", shape=[2]),
     "text array": lambda raw: _encode(raw, kind="array", dtype="<U4", shape=[2]),
-    "dates": lambda raw: _encode(raw, kind="array", dtype="<M8[s]", shape=[2]),
     "structured": lambda raw: _encode(raw, kind="array", dtype="i4,i4", shape=[2]),
-    "structured with objects": lambda raw: _encode(
-        raw, kind="array", dtype=[["a", "O"]], shape=[2]
-    ),
-    "dtype null": lambda raw: _encode(raw, kind="array", dtype=None, shape=[2]),
     "dtype of code": lambda raw: _encode(raw, kind="array", dtype="__import__('os')", shape=[2]),
-    "shape as text": lambda raw: _encode(raw, kind="array", dtype="<f4", shape="12"),
-    "shape of halves": lambda raw: _encode(raw, kind="array", dtype="<f4", shape=[0.5]),
     "shape too large": lambda raw: _encode(raw, kind="array", dtype="<f4", shape=[2**62, 2**62]),
     "shape of too many axes": lambda raw: _encode(raw, kind="array", dtype="<f4", shape=[1] * 99),
     "shape negative": lambda raw: _encode(raw, kind="array", dtype="<f4", shape=[-1, -4]),
@@ -460,21 +437,19 @@ def test_hostile_rows_header(dataset: Path, case: str) -> None:
 HUGE = 2**63 - 1
 
 PLACES = {
-    "start negative": ("start", -5),
-    "start at the end": ("start", 10**7),
-    "start enormous": ("start", HUGE),
-    "start least": ("start", -(2**63)),
-    "size too large": ("size", 10**7),
-    "size enormous": ("size", HUGE),
+    "start negative": {"start": -5},
+    "start at the end": {"start": 10**7},
+    "start enormous": {"start": HUGE},
+    "size too large": {"size": 10**7},
+    "a sum that overflows": {"start": HUGE - 9, "size": HUGE - 9},
 }
 
 
 @pytest.mark.parametrize("case", PLACES)
 def test_ranges_outside_the_shard(dataset: Path, tmp_path: Path, case: str) -> None:
-    part, value = PLACES[case]
-
     def change(table: np.ndarray[Any, Any]) -> None:
-        table[f"jpg.{part}"][3] = value
+        for part, value in PLACES[case].items():
+            table[f"jpg.{part}"][3] = value
 
     forge_rows(dataset, change)
     ds = shardkit.open(dataset)
@@ -491,20 +466,6 @@ def test_ranges_outside_the_shard(dataset: Path, tmp_path: Path, case: str) -> N
             step()
     problems = shardkit.verify(dataset).problems
     assert [(p.key, p.shard) for p in problems] == [(ds.keys([3])[0], problems[0].shard)]
-
-
-def test_a_sum_that_overflows(dataset: Path) -> None:
-    """start + size wraps around to something small."""
-
-    def change(table: np.ndarray[Any, Any]) -> None:
-        table["jpg.start"][3] = HUGE - 9
-        table["jpg.size"][3] = HUGE - 9
-
-    forge_rows(dataset, change)
-    with pytest.raises(IndexFileError, match="outside its shard"):
-        shardkit.open(dataset)[3]
-    with pytest.raises(IndexFileError, match="outside its shard"):
-        shardkit.open(dataset).advise([3])
 
 
 def test_sizes_below_minus_one_are_absent_values(dataset: Path) -> None:
@@ -565,19 +526,6 @@ def test_find_names_rows_that_are_not_there(dataset: Path, row: int) -> None:
     seal(dataset, load(dataset))
     with pytest.raises(IndexFileError, match=r"train\.find names row"):
         shardkit.open(dataset).find("0003")
-
-
-def test_find_in_no_order(dataset: Path) -> None:
-    (dataset / "train.find").write_bytes(bytes(8 * 13))
-    seal(dataset, load(dataset))
-    ds = shardkit.open(dataset)
-    refused = 0
-    for key in ds.keys():  # noqa: SIM118  a Dataset has rows, not keys
-        try:
-            assert ds.keys([ds.find(key)]) == [key]
-        except IndexFileError:
-            refused += 1
-    assert refused == 12
 
 
 @pytest.mark.parametrize("kind", ["find", "sums", "names"])
@@ -770,11 +718,6 @@ NPY = {
     "void of no bytes": _of("V0", (2**40,)),
     "shape of True": _of("<f4", (True,), bytes(4)),
     "shape of zero and True": _of("<f4", (0, True)),
-    "shape of False": _of("<f4", (False,)),
-    "shape of floats": _of("<f4", (1.0,), bytes(4)),
-    "shape of texts": _of("<f4", ("1",), bytes(4)),
-    "shape of shapes": _of("<f4", ((1,),), bytes(4)),
-    "shape of None": _of("<f4", (None,), bytes(4)),
     "shape no tuple": _of("<f4", 1, bytes(4)),
     "shape of more digits than Python prints": _npy(
         "{'descr': '<f4', 'fortran_order': False, 'shape': (0x" + "f" * 5000 + ",)}"
@@ -1079,28 +1022,6 @@ def test_what_a_small_file_claims_is_bounded(originals: Path, tmp_path: Path, de
     assert whole[1] == "nothing" and CLAIM * 0.9 < whole[0] < CLAIM * 1.2
 
 
-def test_a_bomb_in_a_chunk(originals: Path, tmp_path: Path) -> None:
-    """A value that inflates to more than its shape holds."""
-    dataset = shutil.copytree(originals / "arrays-hdf5", tmp_path / "dataset")
-    raw = load(dataset)
-    bomb = zlib.compress(bytes(10 << 20), 9)
-    layout = raw["splits"]["train"]["layouts"][0]
-    layout["npy"] = Encoding("array", "<i2", (4, 5), "zlib").to_json()
-    shard = next(iter(_shards(raw)[0][2]))
-    (dataset / shard).write_bytes(bomb)
-    _shards(raw)[0][2][shard] = len(bomb)
-
-    def change(table: np.ndarray[Any, Any]) -> None:
-        table["npy.start"][:1] = 0
-        table["npy.size"][:1] = len(bomb)
-
-    seal(dataset, raw)
-    forge_rows(dataset, change)
-    with pytest.raises(FormatError, match="zlib data inflates to other than 40 bytes"):
-        shardkit.open(dataset)[0]
-    assert shardkit.verify(dataset).problems[0].shard == 0
-
-
 def test_json_and_text_values(tmp_path: Path, container: str) -> None:
     source = tmp_path / "in"
     for i, value in enumerate([b"[" * 1_000_000, b"9" * 1_000_000, b"{", b"", b"\xff\xfe"]):
@@ -1360,9 +1281,3 @@ def test_reading_uses_no_container_library(originals: Path, tmp_path: Path) -> N
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     command = [sys.executable, "-c", READ, str(originals), str(tmp_path)]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path})
-
-
-def test_columns_are_what_is_forged(dataset: Path) -> None:
-    """The tools above know the format: else they would test nothing."""
-    raw = load(dataset)
-    assert list(np.load(dataset / "train.rows").dtype.names) == row_columns(raw["fields"])

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ from shardkit.index.manifest import (
     SplitInfo,
     dump_info,
     is_field_name,
-    is_file_of,
     is_sealed,
     parse_info,
     read_info,
@@ -75,94 +73,8 @@ GOLDEN = DatasetInfo(
     },
 )
 
-GOLDEN_JSON = b"""{
- "format": "shardkit",
- "version": 2,
- "container": "npy",
- "fields": [
-  "cls",
-  "jpg"
- ],
- "classes": [
-  "cat",
-  "d\\u00f6g"
- ],
- "corpus": {
-  "kind": "images"
- },
- "splits": {
-  "train": {
-   "rows": 3,
-   "fingerprint": "00112233445566778899aabbccddeeff",
-   "files": {
-    "train.rows": {
-     "bytes": 584,
-     "xxh3": "1122334455667788"
-    },
-    "train.names": {
-     "bytes": 30,
-     "xxh3": "0000000000000002"
-    },
-    "train.sums": {
-     "bytes": 32,
-     "xxh3": "0000000000000003"
-    },
-    "train.find": {
-     "bytes": 24,
-     "xxh3": "ffffffffffffffff"
-    }
-   },
-   "layouts": [
-    {
-     "cls": {
-      "kind": "int"
-     },
-     "jpg": {
-      "kind": "bytes"
-     }
-    }
-   ],
-   "shards": [
-    [
-     2,
-     0,
-     {
-      "train-00000.cls.npy": 144,
-      "train-00000.jpg.npy": 999
-     }
-    ],
-    [
-     1,
-     0,
-     {
-      "train-00001.cls.npy": 136,
-      "train-00001.jpg.npy": 500
-     }
-    ]
-   ]
-  }
- },
- "xxh3": "SEAL"
-}
-"""
-
-GOLDEN_HEADER = (
-    b"\x93NUMPY\x02\x00\x34\x01\x00\x00"
-    b"{'descr': [('xxh3', '<u8'), ('key', '<u8'), ('name.start', '<i8'), ('name.size', '<i8'),"
-    b" ('name.xxh3', '<u8'), ('cls.start', '<i8'), ('cls.size', '<i8'), ('jpg.start', '<i8'),"
-    b" ('jpg.size', '<i8'), ('cls', '<i8'), ('row.xxh3', '<u8')],"
-    b" 'fortran_order': False, 'shape': (3,), }"
-)
-
 
 # --- shardkit.json ------------------------------------------------------------------------
-
-
-def test_shardkit_json_to_the_byte() -> None:
-    body = GOLDEN_JSON[: GOLDEN_JSON.index(b',\n "xxh3": "SEAL"')]
-    seal = b"%016x" % xxhash.xxh3_64_intdigest(body)
-    assert dump_info(GOLDEN) == GOLDEN_JSON.replace(b"SEAL", seal)
-    assert parse_info(dump_info(GOLDEN), "x") == GOLDEN
 
 
 names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,10}", fullmatch=True).filter(is_field_name)
@@ -247,37 +159,6 @@ def test_edited_by_hand_it_still_opens() -> None:
     assert parse_info(edited, "x") == GOLDEN
 
 
-@pytest.mark.parametrize(
-    ("name", "good"),
-    [
-        ("train-00007.lmdb", True),
-        ("train-00007.jpg.offsets.npy", True),
-        ("train-00007.x.h5", True),
-        ("train-00007.idx", True),
-        ("train-00007.x.idx", False),
-        ("train-00008.idx", False),
-        ("train-00007.txt", False),
-        ("train-00007.nolmdb", False),
-        ("train-00007lmdb", False),
-        ("train-00008.lmdb", False),
-        ("val-00007.lmdb", False),
-        ("train-00007.", False),
-        ("train-00007./../../x.tar", False),
-        ("train-00007.a/b.tar", False),
-        ("train-00007.a\0b.tar", False),
-        ("train-00007.a\nb.tar", False),
-        ("train-00007.tar\n", False),
-        ("train-00007.\udc80.tar", False),
-        ("train-00007." + 100 * "a" + ".tar", False),
-        ("../train-00007.lmdb", False),
-        (7, False),
-        (None, False),
-    ],
-)
-def test_shard_file_names(name: object, good: bool) -> None:
-    assert is_file_of("train-00007", name) is good
-
-
 def test_edited_by_hand_it_is_not_verified(packed: Path, tmp_path: Path) -> None:
     """Names of classes are in no other checksum."""
     folder = shutil.copytree(packed, tmp_path / "edited")
@@ -309,12 +190,6 @@ def test_what_is_at_a_path(tmp_path: Path) -> None:
 # --- rows ---------------------------------------------------------------------------------
 
 
-def test_rows_header_to_the_byte() -> None:
-    header = rows_header(["cls", "jpg"], 3)
-    assert len(header) == 320 and len(header) % 64 == 0
-    assert header == GOLDEN_HEADER + b" " * (319 - len(GOLDEN_HEADER)) + b"\n"
-
-
 @given(st.sets(names, max_size=20), st.integers(0, 2**60))
 def test_header_is_as_numpy_reads_it(fields: set[str], num_rows: int) -> None:
     header = rows_header(sorted(fields), num_rows)
@@ -329,30 +204,6 @@ def test_header_is_as_numpy_reads_it(fields: set[str], num_rows: int) -> None:
     assert shape == (num_rows,) and not fortran
     assert list(dtype.names or ()) == row_columns(sorted(fields))
     assert dtype.itemsize == 8 * len(row_columns(sorted(fields)))
-
-
-def test_numpy_reads_the_rows(container: str, tmp_path: Path) -> None:
-    source = make_pairs(tmp_path / "in")
-    shardkit.pack(source, tmp_path / "out", to=container, shard_size="3kB", workers=0)
-    ds = shardkit.open(tmp_path / "out", decode=False)
-    table = np.load(tmp_path / "out" / "train.rows", mmap_mode="r", allow_pickle=False)
-    names = (tmp_path / "out" / "train.names").read_bytes()
-    assert table.shape == (len(ds),) and table.dtype.names is not None
-    shards = read_info(tmp_path / "out").splits["train"].shards
-    starts = np.cumsum([0, *(shard.num_rows for shard in shards)])
-    for i, row in enumerate(table):
-        key = names[row["name.start"] :][: row["name.size"]].split(b"\0")[0]
-        assert key.decode() == ds.keys([i])[0]
-        assert row["key"] == xxhash.xxh3_64_intdigest(key)
-        shard = int(np.searchsorted(starts, i, "right")) - 1
-        at, size = int(row["jpg.start"]), int(row["jpg.size"])
-        ending = {"hdf5": "h5", "webdataset": "tar", "npy": "jpg.npy"}.get(container, container)
-        data = (tmp_path / "out" / f"train-{shard:05d}.{ending}").read_bytes()
-        assert data[at : at + size] == bytes(ds[i]["jpg"])
-        assert (row["txt.size"] == -1) == ("txt" not in ds[i])
-    find = np.fromfile(tmp_path / "out" / "train.find", "<i8")
-    assert sorted(find) == list(range(len(ds)))
-    assert (np.diff(table["key"][find].astype(object)) > 0).all()
 
 
 # --- find ---------------------------------------------------------------------------------
@@ -418,17 +269,6 @@ def test_find_is_a_dictionary(digest: object, wanted: list[bytes], held: list[li
             assert found is None or table.name(found) == (key, b"=p")
 
 
-def test_key_prefixes_are_other_keys(tmp_path: Path) -> None:
-    source = make_images(tmp_path / "in", per_class=11)
-    shardkit.pack(source, tmp_path / "out", to="npy", shard_size="2kB", workers=0)
-    ds = shardkit.open(tmp_path / "out")
-    held = ds.keys()
-    assert [ds.find(key) for key in held] == list(range(33))
-    for key in ("class0/img.00", "class0/img.0000", "class0", "", "\ud800", "\udcff"):
-        with pytest.raises(KeyError):
-            ds.find(key)
-
-
 def test_a_find_file_with_many_wrong_entries_hides_no_key(tmp_path: Path) -> None:
     shardkit.pack(make_images(tmp_path / "in"), tmp_path / "d", to="npy", workers=0)
     path = tmp_path / "d" / "train.find"
@@ -461,36 +301,6 @@ def rows_of(folder: Path) -> tuple[RowIndex, np.ndarray]:  # type: ignore[type-a
     info = read_info(folder)
     opened = RowIndex(Folder(folder), info, info.splits["train"])
     return opened, np.arange(opened.split.num_rows)
-
-
-def test_any_flipped_bit_of_a_row_is_refused(packed: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(packed, tmp_path / "bad")
-    opened, rows = rows_of(folder)
-    opened.refuse_damage(rows, opened.table)
-    num_rows, width = opened.table.shape
-    end = (folder / "train.rows").stat().st_size
-    rng = random.Random(0)
-    for row in (0, 7, num_rows - 1):
-        for column in range(width):
-            at = end - 8 * (width * (num_rows - row) - column) + rng.randrange(8)
-            bit = 1 << rng.randrange(8)
-            flip(folder / "train.rows", at, bit)
-            opened, _ = rows_of(folder)
-            with pytest.raises(IndexFileError, match=f"^row {row} of train: its entries"):
-                opened.refuse_damage(rows, opened.table)
-            others = np.delete(rows, row)
-            opened.refuse_damage(others, opened.table[others])
-            flip(folder / "train.rows", at, bit)
-
-
-def test_rows_that_changed_places_are_refused(packed: Path) -> None:
-    opened, rows = rows_of(packed)
-    table = opened.table.copy()
-    table[[3, 4]] = table[[4, 3]]
-    with pytest.raises(IndexFileError, match=r"^row 3 of train: its entries"):
-        opened.refuse_damage(rows, table)
-    opened.refuse_damage(rows[5:], table[5:])
-    opened.refuse_damage(rows[:0], table[:0])
 
 
 def test_any_flipped_bit_of_a_name_is_refused(packed: Path, tmp_path: Path) -> None:
@@ -608,29 +418,6 @@ def test_an_index_cut_short_while_it_is_open(tmp_path: Path) -> None:
     for kind in ("rows", "names"):
         os.truncate(tmp_path / "d" / f"train.{kind}", 100)
     assert ds.keys() == keys and len(ds.read([5])["cls"]) == 1
-
-
-def test_rows_to_the_byte(tmp_path: Path) -> None:
-    """As another program would compute them from formats.md."""
-    opened = build(tmp_path, [[b"a"], [b"b", b"a/c"]])
-    blob = (tmp_path / "train.names").read_bytes()
-    assert blob == b"a\0=pb\0=pa/c\0=p"
-    data = (tmp_path / "train.rows").read_bytes()
-    at = len(rows_header([], 3))
-    for row, (start, size) in enumerate([(0, 4), (4, 4), (8, 6)]):
-        entry = blob[start : start + size]
-        key = xxhash.xxh3_64_intdigest(entry.split(b"\0")[0])
-        body = struct.pack("<QQqqQ", 0, key, start, size, xxhash.xxh3_64_intdigest(entry))
-        seed = (xxhash.xxh3_64_intdigest(opened.split.fingerprint.encode()) + row) % 2**64
-        whole = body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, seed=seed))
-        assert data[at + 48 * row : at + 48 * row + 48] == whole
-        assert opened.name(row) == (entry.split(b"\0")[0], b"=p")
-    assert len(data) == at + 3 * 48
-    assert opened.table[:, -1].view(np.uint64).tolist() == [
-        0x0FCFBFED69421590,
-        0xD374D87FF868C4FC,
-        0x241898F46FDA1E5A,
-    ]
 
 
 # --- files --------------------------------------------------------------------------------

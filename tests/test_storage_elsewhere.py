@@ -15,8 +15,8 @@ from token_data import documents, pack_tokens
 
 import shardkit
 from shardkit.arrays import Array, Bytes, Integers
-from shardkit.errors import ChecksumError, IndexFileError, ShardMissingError
-from shardkit.index.manifest import INDEX_NAME, stored_info
+from shardkit.errors import IndexFileError, ShardMissingError
+from shardkit.index.manifest import stored_info
 from shardkit.shards.locate import Located
 from shardkit.storage.base import Files, Ranges, Sliceable, Storage, Turn
 
@@ -168,33 +168,3 @@ def test_tokens_in_no_file(
     storage = taken_away(folder, monkeypatch)
     assert read(NOWHERE) == expected
     assert min(storage.asked) < 0, "what is advised is announced"
-
-
-def test_errors_of_the_storage_are_those_of_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "out"
-    shardkit.pack(make_pairs(tmp_path / "in"), folder, to="webdataset", workers=0)
-    storage = taken_away(folder, monkeypatch)
-    ds, checked = shardkit.open(NOWHERE), shardkit.open(NOWHERE, verify=True)
-    (shard,) = (name for name in storage.kept if name.endswith(".tar"))
-    good = storage.kept[shard]
-    storage.kept[shard] = good.replace(b"\xff", b"\xfe")
-    with pytest.raises(ChecksumError, match="differ from those packed"):
-        checked.read([0])
-    del storage.kept[shard]
-    with pytest.raises(ShardMissingError, match=f"dict://{shard} is missing"):
-        ds.read([0])
-    with pytest.raises(ShardMissingError, match=f"dict://{shard} is missing"):
-        checked.read([0])
-    storage.kept[shard] = good
-    assert len(checked.read([0])["jpg"]) == 1
-    storage.kept["train.rows"] = b""
-    with pytest.raises(IndexFileError, match=r"dict://train\.rows"):
-        shardkit.open(NOWHERE)
-    info = storage.kept.pop(INDEX_NAME)
-    with pytest.raises(ShardMissingError, match=r"dict://shardkit\.json is missing"):
-        shardkit.open(NOWHERE)
-    storage.kept[INDEX_NAME] = info + b" "
-    with pytest.raises(IndexFileError, match=r"dict://shardkit\.json: its bytes differ from those"):
-        shardkit.open(NOWHERE, verify=True)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from conftest import (
     CONTAINERS,
-    make_arrays,
     make_images,
     make_jsonl,
     make_pairs,
@@ -27,9 +26,8 @@ from shardkit.errors import CorpusError, DatasetMissingError, IndexFileError, Us
 from shardkit.index.manifest import read_info
 from shardkit.operations.file_damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
-from shardkit.shards.stored import ShardReader, num_that_fit
+from shardkit.shards.stored import ShardReader
 from shardkit.storage.folder import Folder
-from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.full_reads import pread
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
@@ -138,23 +136,6 @@ def test_every_bit_of_a_deflated_value_is_reported(values: str, tmp_path: Path) 
     assert regions
 
 
-def test_a_key_inside_the_shard(dataset: Path, container: str) -> None:
-    """Shards hold keys too, for other tools; they are in no sample's checksum."""
-    ending = {"hdf5": "h5", "webdataset": "tar", "npy": "__key__.npy"}.get(container, container)
-    path = dataset / f"train-00000.{ending}"
-    flip(path, path.read_bytes().index(b"0000"), 2)
-    (line,) = said(shardkit.verify(dataset))
-    assert line.startswith(f"{path.name}: damage that changes no sample, in bytes 0 to ")
-
-
-def test_several_at_once_are_all_named(dataset: Path) -> None:
-    for row in (2, 3, 9):
-        path, start, _ = place(dataset, row, "jpg")
-        flip(path, start + 50)
-    problems = shardkit.verify(dataset).problems
-    assert [p.key for p in problems] == shardkit.open(dataset).keys([2, 3, 9])
-
-
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
@@ -189,15 +170,6 @@ def test_regions_are_the_broken_blocks(container: str, tmp_path: Path, small_blo
         for first, last in regions(free, path.stat().st_size)
     ]
     assert said(shardkit.verify(folder))[1:] == told
-
-
-def test_regions_join_neighbours() -> None:
-    block = BLOCK_BYTES
-    assert list(regions([], 9)) == []
-    assert list(regions([0], 9)) == [(0, 8)]
-    assert list(regions([2], 9 * block)) == [(2 * block, 3 * block - 1)]
-    two = [(0, 2 * block - 1), (3 * block, 3 * block + 4)]
-    assert list(regions([0, 1, 3], 3 * block + 5)) == two
 
 
 # --- the index ----------------------------------------------------------------------------
@@ -259,13 +231,6 @@ def test_every_byte_of_shardkit_json_is_watched(dataset: Path) -> None:
             outcomes.add("told")
         path.write_bytes(good)
     assert outcomes == {"refused", "told"}
-
-
-def test_no_dataset_at_all(tmp_path: Path) -> None:
-    with pytest.raises(DatasetMissingError, match="no such folder"):
-        shardkit.verify(tmp_path / "none")
-    with pytest.raises(DatasetMissingError, match="pack one with"):
-        shardkit.verify(tmp_path)
 
 
 @pytest.mark.parametrize("lost", [[], ["train.rows"], ["train.find", "train.names", "train.sums"]])
@@ -394,24 +359,6 @@ def test_files_that_pass_for_ours(dataset: Path, source: Path) -> None:
     assert result.num_compared == result.num_samples == 13
 
 
-def test_a_dataset_of_links(dataset: Path, source: Path) -> None:
-    """As download caches keep them: every file is a link to one elsewhere, named by its hash."""
-    for number, path in enumerate(sorted(dataset.iterdir())):
-        blob = dataset.parent / "blobs" / f"{number:032x}"
-        blob.parent.mkdir(exist_ok=True)
-        path.rename(blob)
-        path.symlink_to(f"../blobs/{blob.name}")
-    assert shardkit.verify(dataset, against=source).ok
-    assert len(shardkit.open(dataset, verify=True).read(range(13))["jpg"]) == 13
-
-
-def test_counts(dataset: Path) -> None:
-    result = shardkit.verify(dataset)
-    assert result.ok and result.has_checksums and result.num_samples == 13
-    files = [p for p in dataset.iterdir() if p.name != "shardkit.json"]
-    assert result.num_bytes == sum(p.stat().st_size for p in files)
-
-
 # --- tars made by others ------------------------------------------------------------------
 
 
@@ -427,29 +374,12 @@ def test_tars_of_others_have_no_checksums(originals: Path, tmp_path: Path) -> No
     assert shardkit.verify(tmp_path / "tars", against=tmp_path / "tars").is_compared
 
 
-def test_once_converted_they_have(originals: Path, tmp_path: Path, container: str) -> None:
-    for tar in (originals / "webdataset").glob("*.tar"):
-        write(tmp_path / "tars" / tar.name, tar.read_bytes())
-    dataset = tmp_path / "dataset"
-    shardkit.convert(tmp_path / "tars", dataset, to=container, workers=0)
-    assert shardkit.verify(dataset).has_checksums
-    path, start, _ = place(dataset, 4, "jpg")
-    flip(path, start + 9)
-    (problem,) = shardkit.verify(dataset).problems
-    assert problem.key == shardkit.open(dataset).keys([4])[0]
-
-
 # --- against ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def source(originals: Path, tmp_path: Path) -> Path:
     return shutil.copytree(originals / "source", tmp_path / "source")
-
-
-def test_against_the_originals(dataset: Path, source: Path) -> None:
-    result = shardkit.verify(dataset, against=source)
-    assert result.ok and result.num_compared == result.num_samples == 13
 
 
 def at(folder: Path, row: int) -> str:
@@ -495,13 +425,6 @@ def test_against_another_kind_of_input(dataset: Path, tmp_path: Path) -> None:
         shardkit.verify(dataset, against=tmp_path / "other")
 
 
-def test_a_broken_dataset_is_not_compared(dataset: Path, source: Path) -> None:
-    path, start, _ = place(dataset, 4, "jpg")
-    flip(path, start + 9)
-    result = shardkit.verify(dataset, against=source)
-    assert result.num_compared == 0 and len(result.problems) == 1
-
-
 def test_rejected_inputs_are_no_difference(tmp_path: Path, container: str) -> None:
     source = make_images(tmp_path / "in", per_class=2)
     write(source / "class0" / "bad.jpg", "no picture")
@@ -529,15 +452,6 @@ def test_rejected_inputs_are_no_difference(tmp_path: Path, container: str) -> No
     ]
 
 
-def test_a_converted_dataset_knows_what_was_rejected(tmp_path: Path) -> None:
-    source = make_images(tmp_path / "in", per_class=2)
-    write(source / "class0" / "bad.jpg", "no picture")
-    options = {**OPTIONS, "on_error": "skip", "max_rejects": 0.5}
-    shardkit.pack(source, tmp_path / "out", to="npy", **options)
-    shardkit.convert(tmp_path / "out", tmp_path / "converted", to="lmdb", workers=0)
-    assert shardkit.verify(tmp_path / "converted", against=source).ok
-
-
 @pytest.mark.parametrize("make", [make_jsonl, make_texts], ids=["jsonl", "texts"])
 def test_against_splits_that_share_keys(make: object, tmp_path: Path) -> None:
     for split, change in (("train", False), ("val", True)):
@@ -549,20 +463,6 @@ def test_against_splits_that_share_keys(make: object, tmp_path: Path) -> None:
     assert set(packed.splits) == {"train", "val"}
     result = shardkit.verify(tmp_path / "out", against=tmp_path / "in")
     assert result.ok and result.num_compared == packed.num_samples, said(result)
-
-
-@pytest.mark.parametrize(
-    "make", [make_images, make_arrays, make_jsonl], ids=["images", "arrays", "jsonl"]
-)
-def test_against_options_that_move_samples(make: object, tmp_path: Path) -> None:
-    source = make(tmp_path / "in")  # type: ignore[operator]
-    moved = {"shuffle": True, "val_fraction": 0.3}
-    shardkit.pack(source, tmp_path / "moved", to="npy", **OPTIONS, **moved)
-    result = shardkit.verify(tmp_path / "moved", against=source)
-    assert result.ok and result.num_compared == result.num_samples
-    shardkit.pack(source, tmp_path / "few", to="npy", limit=3, **OPTIONS)
-    result = shardkit.verify(tmp_path / "few", against=source)
-    assert result.ok and result.num_compared == 3
 
 
 def test_against_splits_of_equal_names(tmp_path: Path) -> None:
@@ -594,13 +494,6 @@ def test_against_a_changed_line(tmp_path: Path) -> None:
         ]
 
 
-def test_problems_are_json(dataset: Path) -> None:
-    path, start, _ = place(dataset, 4, "jpg")
-    flip(path, start + 9)
-    (problem,) = shardkit.verify(dataset).problems
-    assert json.loads(json.dumps(vars(problem)))["key"] == "0004"
-
-
 def test_in_small_pieces(
     dataset: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -614,12 +507,6 @@ def test_in_small_pieces(
         flip(flipped, start + 9)
         assert [p.key for p in shardkit.verify(dataset).problems] == ["0004"]
         flip(flipped, start + 9)
-
-
-def test_pieces_are_as_large_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.shards.stored.BYTES_AT_ONCE", 100)
-    for sizes, number in [([], 1), ([500], 1), ([10] * 20, 9), ([60, 60], 1), ([0] * 7, 7)]:
-        assert num_that_fit(sizes) == number
 
 
 def test_compressed_rows_count_as_what_they_become(

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_images, make_pairs, picture, write
+from conftest import CONTAINERS, make_images, picture, write
 from PIL import Image
-from text_data import make_tokenizer
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -114,18 +113,6 @@ def test_parquet(container: str, hub: Any, source: Path, tmp_path: Path) -> None
     assert [row["label"] for row in streamed] == [0, 1, 2]
 
 
-def test_parquet_of_anything(hub: Any, tmp_path: Path) -> None:
-    shardkit.pack(make_pairs(tmp_path / "in"), tmp_path / "d", to="npy", **OPTIONS)
-    shardkit.convert(tmp_path / "d", tmp_path / "p", to="parquet", progress=False)
-    loaded = hub.load_dataset(str(tmp_path / "p"), split="train")
-    assert isinstance(loaded.features["image"], hub.Image)
-    assert loaded.features["label"] == hub.Value("int64")
-    for row, sample in zip(loaded, shardkit.open(tmp_path / "d"), strict=True):
-        assert row["text"] == sample.get("txt") and row["label"] == sample.get("cls")
-        feat = sample.get("feat.npy")
-        assert row["feat"] == (None if feat is None else feat.tolist())
-
-
 def test_parquet_of_tokens(hub: Any, tmp_path: Path) -> None:
     dataset = pack_tokens(tmp_path, documents([3, 0, 9]))
     shardkit.convert(dataset, tmp_path / "p", to="parquet", progress=False)
@@ -149,22 +136,6 @@ def test_what_info_says_runs(container: str, hub: Any, source: Path, tmp_path: P
     exec(compile(lines, "info --open", "exec"), scope)
     (labels,) = [f for f in scope["dataset"].features.values() if isinstance(f, hub.ClassLabel)]
     assert labels.names == ["class0", "class1", "class2"] and len(scope["dataset"]) == 12
-
-
-def test_a_column_is_cast_where_there_is_no_card(hub: Any, source: Path, tmp_path: Path) -> None:
-    """As of a dataset that an earlier release packed."""
-    shardkit.pack(source, tmp_path / "d", to="webdataset", **OPTIONS)
-    (tmp_path / "d" / ".huggingface.yaml").unlink()
-    lines = [
-        "import datasets, json",
-        f"dataset = datasets.load_dataset({str(tmp_path / 'd')!r}, split='train')",
-        f"with open({str(tmp_path / 'd' / 'shardkit.json')!r}) as file:",
-        "    names = json.load(file)['classes']",
-        "dataset = dataset.cast_column('cls', datasets.ClassLabel(names=names))",
-    ]
-    scope: dict[str, Any] = {}
-    exec("\n".join(lines), scope)
-    assert scope["dataset"].features["cls"].names == ["class0", "class1", "class2"]
 
 
 # --- Megatron -----------------------------------------------------------------------------
@@ -209,23 +180,6 @@ def test_megatron_writes_the_same_index(indexed: Any, tmp_path: Path) -> None:
     for ending in ("bin", "idx"):
         theirs = (tmp_path / f"theirs.{ending}").read_bytes()
         assert (tmp_path / "out" / f"train.{ending}").read_bytes() == theirs
-
-
-def test_text_by_way_of_all_of_us(indexed: Any, tmp_path: Path) -> None:
-    """Text, tokens, Megatron's files, and text again."""
-    from tokenizers import Tokenizer
-
-    texts = [f"document {i}: caf\u00e9" for i in range(6)]
-    for i, text in enumerate(texts):
-        write(tmp_path / "in" / f"{i}.txt", text)
-    tokenizer = make_tokenizer(tmp_path / "t.json")
-    shardkit.pack(tmp_path / "in", tmp_path / "d", tokenizer=tokenizer, **OPTIONS)
-    shardkit.convert(tmp_path / "d", tmp_path / "out", to="megatron", progress=False)
-    found = indexed.IndexedDataset(str(tmp_path / "out" / "train"))
-    theirs = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    decoded = [theirs.decode(found[i][:-1].tolist(), skip_special_tokens=False) for i in range(6)]
-    assert decoded == texts
-    del found
 
 
 # --- albumentations -----------------------------------------------------------------------
