@@ -88,19 +88,6 @@ def test_live_memory_never_overlaps(steps: list[tuple[int, int, int]]) -> None:
     assert len(kept()) <= MOST_KEPT
 
 
-def test_shapes_and_types() -> None:
-    for shape, dtype in (
-        ((64, 224, 224, 3), np.uint8),
-        ((3, LEAST), "<i8"),
-        (LEAST, "V107"),
-        (0, "u1"),
-    ):
-        array = empty(shape, dtype)
-        assert array.dtype == np.dtype(dtype)
-        assert array.shape == np.empty(shape, dtype).shape
-        assert array.flags.c_contiguous and array.flags.writeable
-
-
 def test_small_ones_and_those_without_a_gil_are_numpys_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,17 +73,6 @@ def test_batches_are_those_of_one_dataset(sets: Path, first: str, second: str) -
         )
 
 
-@pytest.mark.parametrize("worker_type", ["thread", "process"])
-def test_workers_and_ranks(sets: Path, worker_type: str) -> None:
-    whole = shardkit.open(sets / "whole")
-    for rank in (0, 1):
-        options: dict[str, Any] = {"rank": rank, "world_size": 2}
-        assert_same(
-            batches_of(both(sets, "lmdb"), workers=2, worker_type=worker_type, **options),
-            batches_of(whole, **options),
-        )
-
-
 def test_resume(sets: Path) -> None:
     expected = batches_of(shardkit.open(sets / "whole"))
     loader = shardkit.Loader(both(sets), 8, **GIVEN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -50,15 +49,6 @@ def test_unpermute_is_the_inverse(size: int, key: int, data: st.DataObject) -> N
     value = int(permute(np.array([position]), size, key)[0])
     assert 0 <= value < size
     assert unpermute(value, size, key) == position
-
-
-@pytest.mark.parametrize("size", [3, 4, 5])
-def test_all_orders_are_about_equally_frequent(size: int) -> None:
-    num_orders = int(np.prod(np.arange(1, size + 1)))
-    seen = Counter(tuple(permute(np.arange(size), size, key)) for key in range(100 * num_orders))
-    chi_square = sum((count - 100) ** 2 / 100 for count in seen.values())
-    assert len(seen) == num_orders
-    assert chi_square < 2 * num_orders  # expected: about their number
 
 
 def chi_square_is_low(counts: Counts, expected: float) -> bool:
@@ -110,13 +100,6 @@ def test_what_keys_are_for_is_no_epoch() -> None:
     numbers = [value for m in modules for name in names if (value := vars(m).get(name))]
     assert len(numbers) == len(set(numbers)) == len(names) + 1  # two have _BLOCKS
     assert max(numbers) < 0
-
-
-def test_neighbours_are_torn_apart() -> None:
-    rows = permute(np.arange(20_000), 20_000, 9).astype(float)
-    assert abs(np.corrcoef(rows, np.arange(20_000))[0, 1]) < 0.03
-    # The mean distance of two random numbers below n is n / 3.
-    assert np.abs(np.diff(rows)).mean() / 20_000 == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_keys_of_like_numbers_differ() -> None:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
-from shardkit import Loader, Stream
+from shardkit import Loader
 from shardkit.batches.generators import own_generators
 from shardkit.errors import UsageError
 
@@ -183,33 +182,12 @@ def spawned() -> Iterator[None]:
     multiprocessing.set_start_method(before, force=True)
 
 
-def test_the_same_in_torchs_workers() -> None:
-    make = TRANSFORMS["Compose"]
-    stream = Stream(Rows(), 6, shuffle="full", transform=make())
-    torchs = DataLoader(stream, batch_size=None, num_workers=2)
-    assert [plain(batch) for batch in torchs] == run(make(), workers=0)
-
-
 @pytest.mark.usefixtures("spawned")
 def test_the_same_where_processes_are_spawned() -> None:
     transform = Compose(of_helper, InUse(), Attribute(random.Random(0)))
     one = list(islice(Loader(Rows(), 24, transform=transform, workers=0), 2))
     two = Loader(Rows(), 24, transform=transform, workers=1, worker_type="process")
     assert [plain(batch) for batch in two] == [plain(batch) for batch in one]
-
-
-def test_ranks_and_a_resume_make_no_difference() -> None:
-    transform = TRANSFORMS["Compose"]()
-    one = run(transform, workers=0)
-    ranks = [run(transform, workers=0, rank=rank, world_size=2) for rank in range(2)]
-    drawn = {i: r for batch in one for i, r in zip(batch["id"], batch["r"], strict=True)}
-    half = [batch for rank in ranks for batch in rank]
-    assert {i: r for b in half for i, r in zip(b["id"], b["r"], strict=True)} == drawn
-    first = Loader(Rows(), 6, shuffle="full", transform=transform, workers=0)
-    list(islice(first, 3))
-    again = Loader(Rows(), 6, shuffle="full", transform=transform, workers=0)
-    again.load_state_dict(first.state_dict())
-    assert [plain(batch) for batch in again] == one[3:]
 
 
 def test_two_generators_of_one_kind_draw_otherwise() -> None:

@@ -21,8 +21,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from trained import Rows
 
 from shardkit import BatchSampler, Loader, Sampler, Stream
-from shardkit.errors import DataError, SamplerMissingError, UsageError
-from shardkit.loading.trainers import LoopPlace, Said, place_of
+from shardkit.errors import SamplerMissingError, UsageError
 
 NUM = 4
 """Batches of an epoch."""
@@ -189,60 +188,12 @@ def test_a_state_says_the_epoch_that_waits() -> None:
         loader.batch_sampler.sampler.set_epoch(-1)
 
 
-class Bad(Rows):
-    """Each row but 11 is bad."""
-
-    def read(self, rows: Any) -> dict[str, Any]:
-        if (rows != 11).any():
-            raise DataError("bad")
-        return {"row": rows}
-
-
-def test_skipped_rows_are_counted_on_over_a_resume() -> None:
-    options: dict[str, Any] = {"on_error": "skip", "workers": 0}
-    loader = Loader(Bad(), 3, **options)
-    with pytest.warns(UserWarning, match="bad"):
-        next(iter(loader))
-    state = loader.state_dict()
-    assert state["skipped"] == 3
-    resumed = Loader(Bad(), 3, **options)
-    fit = Lightning(resumed, state)
-    resumed.batch_sampler.sampler.set_epoch(0)
-    assert resumed.state_dict() == state
-    assert fit.batches is not None
-    with pytest.warns(UserWarning, match="bad"):
-        next(fit.batches)
-    assert resumed.state_dict()["skipped"] == 6
-
-
-@pytest.mark.parametrize(
-    ("number", "said", "at", "received", "expected"),
-    [
-        (3, Said(), LoopPlace(0), 0, LoopPlace(3)),
-        (0, Said(), LoopPlace(0, 6), 2, LoopPlace(0)),
-        (1, Said(is_resumed=True), LoopPlace(1, 6, 2), 0, LoopPlace(1, 6, 2)),
-        (0, Said(is_resumed=True), LoopPlace(1, 6), 0, LoopPlace(1, 6)),
-        (2, Said(is_resumed=True), LoopPlace(1, 6), 0, LoopPlace(2)),
-        (7, Said(is_resumed=True), LoopPlace(1, 6), 0, LoopPlace(2)),
-        (7, Said(is_resumed=True), LoopPlace(0), 0, LoopPlace(7)),
-        (0, Said(is_resumed=True), LoopPlace(1, 6), 1, LoopPlace(2)),
-        (2, Said(2, 2), LoopPlace(2, 6), 2, LoopPlace(2)),
-        (3, Said(2, 2), LoopPlace(2, 6), 2, LoopPlace(3)),
-        (5, Said(2, 2), LoopPlace(2, 6), 2, LoopPlace(5)),
-        (3, Said(2, 2), LoopPlace(4, 6), 2, LoopPlace(5)),
-        (3, Said(2, 1), LoopPlace(1, 6), 2, LoopPlace(2)),
-        (0, Said(2, 1), LoopPlace(1, 6), 2, LoopPlace(0)),
-        (3, Said(2, 2, is_resumed=True), LoopPlace(2), 0, LoopPlace(2)),
-        (3, Said(2, 2, is_resumed=True, is_after_end=True), LoopPlace(2, 3), 1, LoopPlace(2, 3)),
-        (3, Said(2, 2, is_resumed=True, is_after_end=True), LoopPlace(2, 6), 2, LoopPlace(3)),
-    ],
-)
-def test_where_an_epoch_of_a_number_begins(
-    number: int, said: Said, at: LoopPlace, received: int, expected: LoopPlace
-) -> None:
-    place, remembered = place_of(number, said, at, received, 3)
-    assert place == expected
-    assert (remembered.number, remembered.epoch) == (number, expected.epoch)
+def test_a_trainer_comes_after_a_loop_of_ones_own() -> None:
+    loader = make()
+    loader.load_state_dict(state_after(1, 3))
+    assert rows(loader) == ORDER[1][3:]
+    fit = Lightning(loader)
+    assert [fit.epoch(0), fit.epoch(1), fit.epoch(3)] == [ORDER[2], ORDER[3], ORDER[5]]
 
 
 # --- what cannot be ----------------------------------------------------------------------

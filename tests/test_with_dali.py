@@ -165,29 +165,6 @@ def test_dali_keeps_checkpoints_of_its_own(folders: dict[str, Path]) -> None:
     assert epoch(pipeline(first.checkpoint())) == epoch(first)
 
 
-def test_padding(folders: dict[str, Path]) -> None:
-    fields = ["cls", "valid"]
-    feed = shardkit.dali.source(
-        shardkit.open(folders["hdf5"]), SIZE, fields=fields, last="pad", rank=1, world_size=2
-    )
-    found = epoch(fed(feed, 2))
-    assert [valid for _, valid in found] == [True] * 16 + [False] * 4
-
-
-def test_errors_arrive_as_they_are(tmp_path: Path) -> None:
-    shardkit.pack(make_pairs(tmp_path / "source"), tmp_path / "out", to="npy", progress=False)
-    dataset = shardkit.open(tmp_path / "out")
-    pipeline = fed(shardkit.dali.source(dataset, SIZE, fields=["txt", "cls"]), 2)
-    with pytest.raises(shardkit.errors.SampleError, match="has no txt; name what it has"):
-        epoch(pipeline)
-    pipeline = fed(shardkit.dali.source(dataset, SIZE, fields=["txt"]), 1, batch_info=False)
-    with pytest.raises(shardkit.errors.UsageError, match="batch=True, batch_info=True"):
-        pipeline.run()
-    pipeline = fed(shardkit.dali.source(dataset, SIZE, fields=["txt"]), 1, batch=False)
-    with pytest.raises(shardkit.errors.UsageError, match="batch=True, batch_info=True"):
-        pipeline.run()
-
-
 # --- tars ---------------------------------------------------------------------------------
 
 
@@ -233,19 +210,6 @@ def test_our_index_is_that_of_wds2idx(tmp_path: Path) -> None:
         shardkit.pack(source, dest, **options)
         for tar in sorted(dest.glob("*.tar")):
             assert tar.with_suffix(".idx").read_bytes() == theirs(tar)
-
-
-def test_a_space_is_more_than_wds2idx_can_take(tmp_path: Path) -> None:
-    """The reason for the one difference: should DALI mend this, ours may become as theirs."""
-    from wds2idx import IndexCreator
-
-    write(tmp_path / "source" / "a" / "b c.jpg", jpeg(1))
-    shardkit.pack(tmp_path / "source", tmp_path / "out", to="webdataset", dali_index=True)
-    tar = tmp_path / "out" / "train-00000.tar"
-    with IndexCreator(str(tar), str(tar.with_suffix(".idx")), verbose=False) as creator:
-        creator.create_index()
-    with pytest.raises(RuntimeError, match="Malformed index file"):
-        tars(tmp_path / "out", ["jpg"]).run()
 
 
 # --- pixels -------------------------------------------------------------------------------

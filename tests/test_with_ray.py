@@ -155,15 +155,6 @@ def test_verify(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
     assert "not compared with" in whole.stdout
 
 
-def test_verify_of_what_a_node_does_not_see(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
-    shardkit.pack(pictures, tmp_path / "dest", to="npy", progress=False)
-    with descriptor(tmp_path / "dest") as fd:
-        args = on_ray(nodes, "verify", f"/proc/self/fd/{fd}")
-        done = subprocess.run(args, capture_output=True, text=True, pass_fds=[fd])
-    assert done.returncode == 2
-    assert "does not see the dataset" in done.stderr and done.stderr.count("\n") == 1
-
-
 def test_verify_of_a_file_that_a_node_does_not_see(
     nodes: Nodes, pictures: Path, tmp_path: Path
 ) -> None:
@@ -294,18 +285,6 @@ def test_a_driver_that_was_thought_dead(
     assert 3 < num_done(dest) < 300
     ran(on_ray(nodes, "pack", pictures, dest, *MANY))
     assert tree(dest) == undisturbed
-
-
-def test_two_drivers(nodes: Nodes, pictures: Path, tmp_path: Path) -> None:
-    dest = tmp_path / "dest"
-    args = on_ray(nodes, "pack", pictures, dest, *MANY)
-    process = started(args, lambda: num_done(dest) > 0)
-    try:
-        second = ran(args, 2)
-    finally:
-        process.kill()
-        process.communicate()
-    assert f"is being written by another process (process {process.pid})" in second.stderr
 
 
 def test_a_cluster_of_its_own(pictures: Path, tmp_path: Path) -> None:

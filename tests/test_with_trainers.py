@@ -193,14 +193,6 @@ def right_alone(folder: Path) -> int:
             return int((net(**batch)["logits"].argmax(1) == batch["cls"]).sum())
 
 
-def test_all_scripts_of_the_page_are_run() -> None:
-    assert SCRIPTS.keys() == {
-        "data.py", "with_lightning.py", "with_trainer.py", "with_accelerate.py",
-        "with_torchdata.py", "with_dcp.py", "with_ray.py", "with_torchtitan.py",
-        "evaluate.py", "evaluate_accelerate.py", "evaluate_trainer.py", "evaluate_lightning.py",
-    }  # fmt: skip
-
-
 # --- Ray Train, which starts its workers itself -------------------------------------------
 
 WATCHED = """
@@ -456,54 +448,6 @@ def test_lightning_cycles_a_shorter_loader_through_new_epochs(tmp_path: Path) ->
     assert at_end.seen == plain(4)[4:]
 
 
-class Failing(Module):
-    def training_step(self, batch: dict[str, Any], number: int) -> torch.Tensor:
-        if len(self.seen) == 5:
-            raise RuntimeError("as it happens")
-        return super().training_step(batch, number)
-
-
-def test_lightning_leaves_out_the_batch_whose_step_failed(tmp_path: Path) -> None:
-    """As the page says."""
-    callback = ModelCheckpoint(tmp_path, "failed", save_on_exception=True)
-    trainer = lightning.Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, max_epochs=2,
-        callbacks=[callback],
-    )  # fmt: skip
-    with pytest.raises(RuntimeError, match="as it happens"):
-        trainer.fit(Failing())
-    resumed = Module()
-    fit(resumed, tmp_path / "failed.ckpt", None, max_epochs=2)
-    assert resumed.seen == plain(2)[6:]
-
-
-def test_lightning_validates_alike_in_an_epoch(tmp_path: Path) -> None:
-    module = Validated()
-    fit(module, None, None, max_epochs=2, val_check_interval=0.5)
-    expected = plain(2)
-    sanity = [(0, rows) for rows in expected[:2]]
-    per_epoch = [[(number, rows) for rows in expected[4 * number :][:4]] for number in (0, 1)]
-    assert module.validated == sanity + 2 * per_epoch[0] + 2 * per_epoch[1]
-
-
-def test_lightning_forgets_a_plain_dataloader(tmp_path: Path) -> None:
-    """As the page says: not because that is wanted, but because people should know."""
-
-    def streamed() -> Any:
-        return DataLoader(shardkit.Stream(Rows(), 3, shuffle="full"), batch_size=None)
-
-    fit(Module(streamed), None, tmp_path, max_epochs=2)
-    resumed = Module(streamed)
-    fit(resumed, tmp_path / "epoch-4.ckpt", None, max_epochs=2)
-    assert resumed.seen == plain(1)
-
-
-def test_lightning_is_told_of_batches_of_batches() -> None:
-    module = Module(lambda: DataLoader(shardkit.Stream(Rows(), 3)))
-    with pytest.raises(UsageError, match=r"write DataLoader\(stream, batch_size=None"):
-        fit(module, None, None, max_epochs=1)
-
-
 class Numbers(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return 12
@@ -533,13 +477,6 @@ def test_lightning_tells_a_batch_sampler_its_epoch(tmp_path: Path) -> None:
     )  # as it says
     fit(in_time, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
     assert in_time.seen == plain(3)[8:]
-
-
-def test_lightning_overfits_what_is_not_shuffled() -> None:
-    """As the page says."""
-    module = Module(lambda: Loader(Rows(), 3, workers=0))
-    fit(module, None, None, max_epochs=2, overfit_batches=2)
-    assert module.seen == [[0, 1, 2], [3, 4, 5]] * 2
 
 
 # --- transformers' Trainer, one process ---------------------------------------------------
@@ -608,21 +545,6 @@ def test_the_trainer_resumes_a_loader_at_an_epochs_end_and_says_what_else(tmp_pa
     assert other.model.seen == plain(3)[6:]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "message"),
-    [
-        (lambda: shardkit.Stream(Rows(), 3), "give no train_dataset=stream, but a get_train"),
-        (make, "iterate over it as it is"),
-    ],
-)
-def test_the_trainer_takes_no_stream_for_a_dataset(
-    dataset: Any, message: str, tmp_path: Path
-) -> None:
-    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
-    with pytest.raises(UsageError, match=message):
-        Trainer(Net(), arguments, train_dataset=dataset()).train()
-
-
 # --- accelerate, one process --------------------------------------------------------------
 
 
@@ -635,45 +557,3 @@ def test_accelerate_prepares_what_it_can() -> None:
     assert [[b["row"].tolist() for b in prepared] for _ in range(2)] == [plain(2)[:4], plain(2)[4:]]
     with pytest.raises(SamplerMissingError, match=r"register_for_checkpointing\(loader\)"):
         accelerator.skip_first_batches(loader, 1)
-
-
-def test_accelerate_steps_at_the_last_batch() -> None:
-    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=3)
-    net = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 1.0)
-    net, optimizer, loader = accelerator.prepare(net, optimizer, make())
-    for _ in range(2):
-        steps = []
-        for number, _ in enumerate(loader, 1):
-            with accelerator.accumulate(net):
-                steps += [number] if accelerator.sync_gradients else []
-        assert steps == [3, 4]
-
-
-@pytest.mark.parametrize(
-    ("options", "num"), [({"last": "pad"}, 12), ({"drop_last": False}, 12), ({}, 10)]
-)
-def test_accelerate_gathers_what_is_no_padding(options: dict[str, Any], num: int) -> None:
-    accelerator = accelerate.Accelerator(cpu=True)
-    loader = accelerator.prepare(Loader(Rows(), 5, workers=0, **options))
-    gathered = [accelerator.gather_for_metrics(batch["row"]).tolist() for batch in loader]
-    assert [row for rows in gathered for row in rows] == list(range(num))
-
-
-@pytest.mark.parametrize(
-    ("options", "batch_size", "message"),
-    [
-        ({"with_keys": True}, None, "with_keys adds text: give accelerate's prepare"),
-        ({}, 16, "batches of batches"),
-    ],
-)
-@pytest.mark.parametrize("workers", [0, 1])
-def test_accelerate_is_told_what_it_cannot_prepare(
-    options: dict[str, Any], batch_size: int | None, message: str, workers: int
-) -> None:
-    stream = shardkit.Stream(Rows(), 3, **options)
-    prepared = accelerate.Accelerator(cpu=True).prepare(
-        DataLoader(stream, batch_size=batch_size, num_workers=workers)
-    )
-    with pytest.raises(UsageError, match=message):
-        list(prepared)
