@@ -154,16 +154,6 @@ def test_what_has_ours_gets_another_note() -> None:
     assert remove_restarts(remove_restarts(remove_restarts(thrice))) == jpeg(250, 131)
 
 
-def test_rewriting_what_was_rewritten_is_undone_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "INTERVAL", 20)
-    once = added(jpeg(400, 131))
-    monkeypatch.setattr(restarts, "INTERVAL", 6)
-    twice = restarts._rewrite(once)
-    assert twice.count(b"shardkit\0") == 2
-    assert remove_restarts(twice) == once
-    assert pillow(twice) == pillow(once)
-
-
 @pytest.mark.parametrize("interval", [1, 6, 50])
 def test_a_progressive_one_with_restart_markers_comes_back(interval: int) -> None:
     data = saved(320, 200, progressive=True, restart_marker_blocks=interval)
