@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -538,26 +537,6 @@ def test_killed_before_any_step(is_there: bool, dataset: Path, tmp_path: Path) -
         assert others(tmp_path) == {"out", "expected"}
         number += 1
     assert number > 5
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")
-def test_full_disk(to: str, tmp_path: Path) -> None:
-    dataset = pack_tokens(tmp_path, documents([40_000] * 20))
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this system does not let root mount a tmpfs")
-    try:
-        with pytest.raises(StorageError, match="the disk is full") as caught:
-            convert(dataset, small / "out", to)
-        assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
-        assert list(small.iterdir()) == []
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
-        convert(dataset, small / "out", to)
-        assert [path.name for path in small.iterdir()] == ["out"]
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
 
 
 def _hold(path: Path, held: Any, done: Any) -> None:

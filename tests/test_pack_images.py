@@ -23,11 +23,7 @@ from shardkit.cli import estimates
 from shardkit.errors import DataError, IndexFileError, ResumeError, SampleError, UsageError
 from shardkit.images.choice import ImageChoice
 from shardkit.images.encode import rewrite
-from shardkit.images.naming import renamed
 from shardkit.images.sniff import image_field
-from shardkit.memory import gather
-from shardkit.samples.sample import pack_paths, rename_field, unpack_paths
-from shardkit.storage.mapped import MappedFiles
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 
@@ -142,19 +138,6 @@ def test_mixed_kinds_and_names(tmp_path: Path) -> None:
     assert {image_field(value[:32]) for value in back.values()} == {"jpg"}
     assert back["a/plain.jpeg"] == picture(5)
     assert shape_of(back["a/big.jpe"]) == (16, 16)
-
-
-def test_unpack_gives_the_tree_back(source: Path, pack: Pack, tmp_path: Path) -> None:
-    names = sorted(tree(source))
-    for number, (choice, ending) in enumerate(
-        [({"resize": 8}, ".jpg"), ({"image_format": "png"}, ".png")]
-    ):
-        back = tmp_path / f"back{number}"
-        shardkit.unpack(pack(**choice), back)
-        assert sorted(tree(back)) == [name.removesuffix(".jpg") + ending for name in names]
-    shardkit.unpack(pack(image_format="raw"), tmp_path / "arrays")
-    array = np.load(tmp_path / "arrays" / "class0" / "img.000.image.npy")
-    assert array.shape == (16, 16, 3)
 
 
 def test_pictures_beside_other_fields(tmp_path: Path) -> None:
@@ -288,6 +271,7 @@ def test_against_others(source: Path, pack: Pack, tmp_path: Path) -> None:
         "pictures were written anew (--image-format png): keys, labels and all other fields were"
         " compared, but not pixels"
     ]
+    assert shardkit.verify(pack(image_format="png", val_fraction=0.3), against=source).ok
     write(source / "class1" / "new.jpg", picture(1))
     (source / "class2" / "img.000.jpg").unlink()
     told = [str(problem) for problem in shardkit.verify(dataset, against=source).problems]
@@ -323,10 +307,6 @@ def test_labels_against_folders(source: Path, pack: Pack, tmp_path: Path) -> Non
     assert not shardkit.verify(pack(resize=8), against=swapped).ok
 
 
-def test_against_a_moved_split(source: Path, pack: Pack) -> None:
-    assert shardkit.verify(pack(image_format="png", val_fraction=0.3), against=source).ok
-
-
 @pytest.mark.parametrize("forged", ["5", '["resize"]', "null", '{"resize": 8}'])
 def test_a_forged_record_of_choices(forged: str, pack: Pack) -> None:
     index = pack(resize=8, shard_size="1MB") / "shardkit.json"
@@ -340,65 +320,7 @@ def test_a_forged_record_of_choices(forged: str, pack: Pack) -> None:
 # --- names --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "key", "field", "expected"),
-    [
-        (b"a/b.png", b"a/b", "jpg", b"a/b.jpg"),
-        (b"a/b.JPEG", b"a/b", "jpg", b"a/b.JPEG"),
-        (b"a/b.Jpe", b"a/b", "jpg", b"a/b.Jpe"),
-        (b"a/b.png", b"a/b.png", "jpg", b"a/b.png.jpg"),
-        (b"train/b.c.gif", b"b.c", "png", b"train/b.c.png"),
-        (b"a/b.jpg", b"a/b", "image.npy", b"a/b.image.npy"),
-        (b"a.d/b", b"a.d/b", "jpg", b"a.d/b.jpg"),
-    ],
-)
-def test_renamed(path: bytes, key: bytes, field: str, expected: bytes) -> None:
-    assert renamed(path, key, field) == expected
-
-
-def test_rename_field() -> None:
-    paths = {"jpg": b"k.jpg", "json": b"other/k.json", "txt": b"k.txt"}
-    packed = pack_paths(b"k", [paths[name] for name in sorted(paths)])
-    done = rename_field(b"k", packed, [*paths, "cls"], "jpg", "png", b"k.png")
-    found = unpack_paths(b"k", done, ["png", "json", "txt", "cls"])
-    assert found == [
-        ("json", b"other/k.json", None),
-        ("png", b"k.png", None),
-        ("txt", b"k.txt", None),
-    ]
-    assert rename_field(b"k", b"", ["jpg"], "jpg", "png", b"k.png") == b""
-
-
 # --- one gather ---------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("_gathering")
-def test_joined_ranges(tmp_path: Path) -> None:
-    data = np.random.default_rng(0).integers(0, 256, (2, 1000), np.uint8)
-    for number in range(2):
-        write(tmp_path / str(number), data[number].tobytes())
-    files = MappedFiles(tmp_path, ["0", "1"], [1000, 1000])
-
-    def taken(numbers: Any, starts: Any) -> Any:
-        return files.read(numbers, starts, np.full(len(starts), 11)).joined(11)
-
-    rng = np.random.default_rng(1)
-    numbers, steps = rng.integers(0, 2, 64), rng.integers(0, 90, 64)
-    starts = 7 + numbers * 3 + steps * 11  # each file begins elsewhere
-    found = taken(numbers, starts)
-    expected = [data[n, s : s + 11] for n, s in zip(numbers, starts, strict=True)]
-    np.testing.assert_array_equal(found, np.stack(expected))
-    np.testing.assert_array_equal(
-        taken(numbers * 0, 7 + steps * 11), [data[0, 7 + s * 11 :][:11] for s in steps]
-    )
-    # Without the compiled module these are not taken in one go: slices are as fast.
-    odd = starts + (steps == steps[0])
-    for num in (64, 3):
-        found = taken(numbers[:num], odd[:num])
-        assert (found is None) is not gather.is_available()
-        if found is not None:
-            some = zip(numbers[:num], odd, strict=False)
-            np.testing.assert_array_equal(found, [data[n, s : s + 11] for n, s in some])
 
 
 def test_gather_of_any_dtype_and_damage(tmp_path: Path) -> None:

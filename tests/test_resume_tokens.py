@@ -6,9 +6,7 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +58,6 @@ def test_kill_at_random_moments(how: str, tokenizer: Path, tmp_path: Path) -> No
             subprocess.run(run, check=True, capture_output=True)
         assert tree(dest) == expected
     assert interrupted >= KILLS // 2, "most kills must hit a running pack"
-
-
-@pytest.mark.thorough
-def test_ctrl_c_keeps_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "in"
-    for i in range(80):
-        write(source / f"{i}.txt", f"text {i} " * 20_000)
-    run = command(source, tmp_path / "out", "--train-tokenizer", "300", "--workers", "0")
-    process = start(run)
-    record = tmp_path / "out" / ".packing" / TOKENIZER_RECORD
-    while not record.exists():
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
-    assert (process.returncode, list(record.parent.glob("*.part"))) == (130, [])
-    assert b"what is done is kept" in stderr and record.exists()
-    monkeypatch.setattr("shardkit.packing.tokenize.train", None)  # not called again
-    shardkit.pack(source, tmp_path / "out", train_tokenizer=300, workers=0, progress=False)
-    assert shardkit.verify(tmp_path / "out", against=source).ok
 
 
 def started(source: Path, dest: Path, **options: Any) -> None:

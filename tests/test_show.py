@@ -202,16 +202,6 @@ def test_long_texts_are_cut(run: Run, tmp_path: Path) -> None:
     assert lines[31:] == ["  txt: text, SIZE", f"    | {'é' * 200} ...", "    ..."]
 
 
-def test_json_holds_what_python_returns(pictures: Run) -> None:
-    got = json.loads(pictures("show", "pictures-npy", "--rows", "5", "--json").out)
-    shown = shardkit.show("pictures-npy", rows=[5])
-    assert list(got) == ["path", "split", "num_samples", "samples", "sheet", "notes"]
-    (sample,) = shown.samples
-    assert got["samples"] == [
-        {"row": 5, "key": sample.key, "fields": [vars(field) for field in sample.fields]}
-    ]
-
-
 # --- which samples ------------------------------------------------------------------------
 
 

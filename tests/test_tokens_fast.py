@@ -77,16 +77,6 @@ def test_merges_as_old_files_write_them_are_the_same():
     assert ranked(old) == ranked(raw)
 
 
-def test_ids_in_another_order_than_merges_are_kept(tmp_path):
-    raw = data.bpe()
-    vocab = raw["model"]["vocab"]
-    raw["model"]["vocab"] = {token: len(vocab) - 1 - i for token, i in vocab.items()}
-    raw["added_tokens"] = []
-    fast = made(raw, tmp_path, "tiktoken")
-    ids = reference(raw).encode(data.prose(), add_special_tokens=False).ids
-    assert fast.encode([data.prose()])[0].tolist() == ids
-
-
 # --- what cannot run fast -----------------------------------------------------------------
 
 

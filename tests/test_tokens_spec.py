@@ -36,24 +36,6 @@ def test_a_spec_comes_back_from_json(spec):
     assert TokenizerSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-def test_the_json_is_the_one_in_formats_md():
-    assert SPECS[1].to_json() == {
-        "kind": "tokenizer.json",
-        "file": "tokenizer.json",
-        "bytes": 9,
-        "xxh3": "0000000000000000",
-        "name": None,
-        "pattern": None,
-        "special_tokens": None,
-        "vocab_size": 256,
-        "dtype": "|u1",
-        "eos": 0,
-        "bos": 255,
-        "invalid_utf8": "reject",
-        "is_lossless": True,
-    }
-
-
 HOSTILE = [
     ("kind", "sentencepiece"),
     ("kind", ["tokenizer.json"]),
@@ -116,14 +98,6 @@ def test_a_wrong_entry_of_tiktoken_is_one_line(name, value):
 @pytest.mark.parametrize("raw", [None, [], "x", {}, SPECS[0].to_json() | {"more": 1}])
 def test_what_is_no_spec_is_one_line(raw):
     with pytest.raises(FormatError, match="must have the entries bos, bytes, dtype"):
-        TokenizerSpec.from_json(raw)
-
-
-@pytest.mark.parametrize("name", list(SPECS[0].to_json()))
-def test_a_missing_entry_is_one_line(name):
-    raw = SPECS[0].to_json()
-    del raw[name]
-    with pytest.raises(FormatError, match="must have the entries"):
         TokenizerSpec.from_json(raw)
 
 
