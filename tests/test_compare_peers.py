@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -105,27 +104,6 @@ def test_a_peer_that_fails_says_why_and_stops_no_other(
     assert raced.versions["good"].keys() == {"numpy"}
 
 
-def test_all_may_fail(timing: Any, tmp_path: Path) -> None:
-    raced = race(timing, tmp_path, ["missing", "dies"])
-    assert raced.failed.keys() == {"missing", "dies"}
-    assert raced.result is None
-
-
-def test_cold_epochs_read_files_that_were_dropped(
-    timing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dropped: list[str] = []
-
-    def evict(paths: list[Path]) -> float:
-        dropped.extend(str(path.relative_to(tmp_path)) for path in paths)
-        return 0.0
-
-    monkeypatch.setattr(timing, "evict", evict)
-    raced = race(timing, tmp_path, ["good"], is_cold=True)
-    assert dropped == ["stores/good/copy"] * 3  # an untimed round, and two
-    assert raced.result["good"].cache == "cold"
-
-
 def test_pictures_of_other_colours_are_refused(timing: Any) -> None:
     expected = {"labels": {"0": 1}, "shapes": ["uint8 (224, 224, 3)"]}
     timing.refuse_wrong("first", {**expected, "mean": 120.0}, expected)
@@ -134,24 +112,6 @@ def test_pictures_of_other_colours_are_refused(timing: Any) -> None:
         timing.refuse_wrong("third", {**expected, "mean": 0.0}, expected)
     with pytest.raises(timing.PeerError, match="returned shapes"):
         timing.refuse_wrong("fourth", {"shapes": ["float32 (224, 224, 3)"]}, expected)
-
-
-def test_what_cannot_be_installed_says_why_and_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    process, folder, kept = import_module("peer_process"), tmp_path / "x", tmp_path / "kept"
-
-    def make() -> None:
-        with pytest.raises(process.PeerError, match=r"cannot be installed: .*Invalid requirement"):
-            process.make_environment("x", folder, ["==1"])
-
-    make()
-    folder.rename(kept)  # to make another takes 6 s of CPU: this one is given out once more
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    write(tmp_path / "python", f'#!/bin/sh\nmv "{kept}" "$3"\n').chmod(0o755)
-    make()
-    assert not kept.exists()
 
 
 # --- the whole program --------------------------------------------------------------------
@@ -164,42 +124,8 @@ def words(folder: Path, *options: object) -> list[object]:
     return ["--here", "--count", 20, "--small", 1024, "--workdir", folder, *options]
 
 
-class Forked:
-    """A peer, as Popen has it, but forked from the driver: it imports nothing anew."""
-
-    def __init__(self, peer: Any) -> None:
-        asked, stdin = os.pipe()
-        stdout, answered = os.pipe()
-        self.stdin, self.stdout = os.fdopen(stdin, "w"), os.fdopen(stdout)
-        self.process = get_context("fork").Process(
-            target=self._run, args=(asked, answered, peer.log, peer.command)
-        )
-        self.process.start()
-        self.pid = self.process.pid
-        os.close(asked)
-        os.close(answered)
-
-    def _run(self, asked: int, answered: int, log: Path, command: list[str]) -> None:
-        os.setsid()
-        self.stdin.close()
-        self.stdout.close()
-        said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        for number, file in enumerate((asked, answered, said)):
-            os.dup2(file, number)
-            os.close(file)
-        sys.stdin = os.fdopen(0)
-        run_script(Path(command[1]), *command[2:])
-
-    def poll(self) -> int | None:
-        return self.process.exitcode
-
-    def wait(self) -> None:
-        self.process.join()
-
-
 def compare(*options: object) -> None:
     sys.path.insert(0, str(SCRIPTS))
-    import_module("peer_process").PeerProcess._start = lambda peer: Forked(peer)
     run_script(PROGRAM, *options)
 
 

@@ -18,10 +18,9 @@ from typing import Any
 from unittest import mock
 
 import jobs
-import numpy as np
 import pytest
 import torch
-from conftest import CONTAINERS, pytest_runtest_setup, tree
+from conftest import CONTAINERS, pytest_runtest_setup, thorough, tree
 from dying import end_of, forked
 from PIL import Image
 
@@ -59,18 +58,6 @@ def test_pictures_are_jpegs_in_equal_class_folders(pictures: Path) -> None:
     for data in files.values():
         image = Image.open(io.BytesIO(data))
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (48, 48))
-
-
-def test_pictures_all_differ(pictures: Path) -> None:
-    assert len(set(tree(pictures).values())) == 50
-
-
-def test_pictures_are_pictures_not_noise_nor_blank(pictures: Path) -> None:
-    for name, data in tree(pictures).items():
-        pixels = np.asarray(Image.open(io.BytesIO(data)).convert("L"), np.float32)
-        steps = np.abs(np.diff(pixels, axis=0)).mean()
-        assert pixels.std() > 4, f"{name} is blank"
-        assert steps < pixels.std(), f"{name} is noise: neighbours differ as much as strangers"
 
 
 def test_the_same_seed_makes_the_same_pictures(pictures: Path, tmp_path: Path) -> None:
@@ -136,17 +123,6 @@ def test_demo_packs_verifies_and_compares(tmp_path: Path) -> None:
     assert "Done." in out
 
 
-def test_demo_shows_what_a_command_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    demo = import_module("demo")
-    demo.run_indented(["sh", "-c", "echo $one; echo 2 >&2"], one="1")
-    assert capsys.readouterr().out == "     1\n     2\n\n"
-    with pytest.raises(SystemExit, match="failed with exit code 3"):
-        demo.run_indented(["sh", "-c", "exit 3"])
-
-
 def test_demo_starts_afresh_in_its_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,33 +163,50 @@ def bench(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
         yield run
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(not shutil.which("tar"), reason="the bench compares with tar")
-def test_bench_runs_every_section(bench: Bench, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    out = bench(
-        "bench_pack_read.py", "--quick", "--workdir", tmp_path / "data", "--json", report
-    ).out
+READS = ["small-warm", "small-cold", "pictures-warm", "pictures-cold"]
+SECTIONS = {
+    "bench_pack_read.py": ["pack-small", "pack-large", "read-small", "read-large", "cold"],
+    "bench_feed.py": ["decode", "overhead", "wait", "cold"],
+    "bench_images.py": ["decode-crop", "packed-smaller", "small-pictures", "raw-pictures"],
+    "bench_tokens.py": ["pack-text", "read-windows"],
+    "bench_claims.py": [*READS, "settings", "settings-cold", "with-a-step", "short-epochs"],
+}
+REFERENCES = {
+    "pack-small": "tar cf",
+    "pack-large": "cp -r",
+    "cold": "folder",
+    "overhead": "read and collate",
+    "read-windows": "bare loop",
+}
+"""What some sections compare with."""
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="a bench compares with tar")
+@pytest.mark.parametrize(
+    "program", ["bench_feed.py", *thorough(*(SECTIONS.keys() - {"bench_feed.py"}))]
+)
+def test_a_bench_runs_every_section(
+    program: str, bench: Bench, pictures: Path, tmp_path: Path
+) -> None:
+    report, data = tmp_path / "report.json", tmp_path / "data"
+    options = ["--quick", "--workdir", data, "--json", report]
+    if program not in ("bench_pack_read.py", "bench_tokens.py"):
+        options += ["--jpegs", pictures]
+    if program == "bench_images.py":
+        options += ["--peer", sys.executable]
+    done = bench(program, *options)
     found = json.loads(report.read_text())
-    assert found["machine"]["cores"] >= 1
-    sections = found["sections"]
-    assert list(sections) == ["pack-small", "pack-large", "read-small", "read-large", "cold"]
-    for name, rows in sections.items():
-        assert f"\n{name}: " in out
-        assert {row["name"].partition(",")[0] for row in rows} >= set(CONTAINERS)
+    assert found["machine"]["cores"] >= 1 and list(found["sections"]) == SECTIONS[program]
+    for name, rows in found["sections"].items():
+        assert f"\n{name}: " in done.out
         assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
         # Not all need be "warm": some kernels take idle pages back, and the row says so.
-        assert "cold" not in {row["cache"] for row in rows if name.startswith("read")}
-    assert {row["reference"] for row in sections["pack-small"]} == {None, "tar cf"}
-    assert {row["reference"] for row in sections["pack-large"]} == {None, "cp -r"}
-    assert {row["reference"] for row in sections["cold"]} == {None, "folder"}
-    assert "target" not in out
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
-        "large",
-        "large.json",
-        "small",
-        "small.json",
-    ]
+        if name.startswith("read") or name.endswith("warm"):
+            assert "cold" not in {row["cache"] for row in rows}
+        if name in REFERENCES and (program, name) != ("bench_feed.py", "cold"):
+            assert {row["reference"] for row in rows} == {None, REFERENCES[name]}
+    assert "target" not in done.out and done.err == ""
+    assert not {"packed", "cold"} & {path.name for path in data.iterdir()}
 
 
 def test_bench_takes_the_users_jpegs(pictures: Path, tmp_path: Path) -> None:
@@ -227,80 +220,6 @@ def test_bench_takes_the_users_jpegs(pictures: Path, tmp_path: Path) -> None:
     used = set(tree(data / "large").values())
     assert used <= set(tree(pictures).values())
     assert len(tree(data / "large")) == 40
-
-
-def test_bench_feed_runs_every_section(bench: Bench, pictures: Path, tmp_path: Path) -> None:
-    report, data = tmp_path / "report.json", tmp_path / "data"
-    report.write_text("{}")
-    options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
-    out = bench("bench_feed.py", *options).out
-    sections = json.loads(report.read_text())["sections"]
-    assert list(sections) == ["decode", "overhead", "wait", "cold"]
-    for name, rows in sections.items():
-        assert f"\n{name}: " in out
-        assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
-    assert [row["reference"] for row in sections["overhead"]] == [None, *["read and collate"] * 3]
-    assert [row["note"].partition(" ")[0] for row in sections["wait"]] == ["waits"] * 3
-    assert "target" not in out
-    assert not {"packed", "cold"} & {path.name for path in data.iterdir()}
-
-
-@pytest.mark.thorough
-def test_bench_images_runs_every_section(bench: Bench, pictures: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    options = ["--quick", "--workdir", tmp_path / "data", "--jpegs", pictures, "--json", report]
-    out = bench("bench_images.py", *options, "--peer", sys.executable).out
-    sections = json.loads(report.read_text())["sections"]
-    assert [*sections] == ["decode-crop", "packed-smaller", "small-pictures", "raw-pictures"]
-    names = [row["name"] for row in sections["decode-crop"]]
-    assert names[0] == "simplejpeg, full decode, 2 threads"
-    assert {"shardkit, simplejpeg", "shardkit, pillow"} <= set(names)
-    assert sum("DataLoader" in name for name in names) == 1
-    rows = [row for section in sections.values() for row in section]
-    assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
-    assert "simplejpeg and pillow" in out.lower() and "pixels differ by 0.000" in out
-    assert "target" not in out
-
-
-@pytest.mark.thorough
-def test_bench_tokens_runs_every_section(bench: Bench, tmp_path: Path) -> None:
-    report, data = tmp_path / "report.json", tmp_path / "data"
-    out = bench("bench_tokens.py", "--quick", "--workdir", data, "--json", report).out
-    sections = json.loads(report.read_text())["sections"]
-    assert [*sections] == ["pack-text", "read-windows"]
-    assert [row["reference"] for row in sections["read-windows"]] == [None, *["bare loop"] * 5]
-    kinds = [row["reference"] for row in sections["pack-text"] if row["reference"]]
-    assert kinds == ["encode_batch, byte-level BPE", "encode_batch, another tokenizer"]
-    rows = [row for section in sections.values() for row in section]
-    assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
-    assert "target" not in out
-    assert "packed" not in {path.name for path in data.iterdir()}
-
-
-@pytest.mark.thorough
-def test_bench_claims_runs_every_section(bench: Bench, pictures: Path, tmp_path: Path) -> None:
-    report, data = tmp_path / "report.json", tmp_path / "data"
-    options = ["--quick", "--workdir", data, "--json", report, "--jpegs", pictures]
-    done = bench("bench_claims.py", *options)
-    sections = json.loads(report.read_text())["sections"]
-    reads = ["small-warm", "small-cold", "pictures-warm", "pictures-cold"]
-    assert [*sections] == [*reads, "settings", "settings-cold", "with-a-step", "short-epochs"]
-    for name in reads:
-        rows = {row["name"]: row for row in sections[name]}
-        kinds = {kind.partition(": ")[0] for kind in rows} - {"limit"}
-        for kind in kinds:
-            assert rows[f"{kind}: folder"]["reference"] is None
-            others = [rows[f"{kind}: {side}"] for side in ("lmdb", "shardkit")]
-            assert {row["reference"] for row in others} == {f"{kind}: folder"}
-        assert ("bare loop" in kinds) == name.endswith("warm")
-        assert ("decoded" in kinds) == name.startswith("pictures")
-        if name.endswith("warm"):
-            assert "cold" not in {row["cache"] for row in rows.values()}
-    assert all("the step runs " in row["note"] for row in sections["with-a-step"])
-    rows = [row for section in sections.values() for row in section]
-    assert all(row["median_s"] > 0 and row["rounds"] == 1 for row in rows)
-    assert done.err == ""
-    assert "packed" not in {path.name for path in data.iterdir()}
 
 
 @pytest.mark.parametrize("change", ["pixels", "label"])
@@ -350,13 +269,6 @@ def test_check_tune_times_the_choice_beside_the_grid(bench: Bench, tmp_path: Pat
     (whole,) = (line for line in section if line.startswith("the choice, a whole epoch "))
     assert whole.endswith("what the trials reckon with is 1.00")
     assert done.err == ""
-
-
-def test_check_tune_says_what_the_grid_is(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        bench("check_tune.py", "--help")
-    help_text = " ".join(capfd.readouterr().out.split())
-    assert "full grid, the cross product of what it may try" in help_text
 
 
 # --- soak ---------------------------------------------------------------------------------
@@ -420,12 +332,6 @@ def test_missing_system_packages_are_named_with_the_apt_line(bare: Path) -> None
     assert done.stdout == ""
 
 
-def test_tools_for_tests_are_not_asked_for_by_the_build(bare: Path) -> None:
-    done = run_sh(bare, "build")
-    assert "gcc" in done.stderr
-    assert "lmdb-utils" not in done.stderr
-
-
 def test_missing_headers_are_found_by_the_compiler(bare: Path) -> None:
     cc = bare / "cc"
     cc.write_text(
@@ -439,11 +345,6 @@ def test_missing_headers_are_found_by_the_compiler(bare: Path) -> None:
     assert not {"gcc", "zlib1g-dev"} & set(packages)
 
 
-def test_without_python_all_of_it_is_named(tmp_path: Path) -> None:
-    done = run_sh(tmp_path, "--list", "build")
-    assert {"python3", "python3-venv", "python3-dev"} <= set(done.stdout.split())
-
-
 def test_an_old_python_is_refused(bare: Path) -> None:
     old = bare / "python3.9"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2"\nexit 1\n')
@@ -451,10 +352,6 @@ def test_an_old_python_is_refused(bare: Path) -> None:
     done = run_sh(bare, "build", PYTHON="python3.9")
     assert done.returncode == 1
     assert "needs Python 3.11 or newer; Python 3.9.2 is older" in done.stderr
-
-
-def test_an_unknown_group_is_a_usage_error(bare: Path) -> None:
-    assert run_sh(bare, "everything").returncode == 2
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
@@ -466,27 +363,6 @@ def test_a_missing_program_skips_its_test_and_fails_it_in_ci(
     outcome = pytest.fail.Exception if ci else pytest.skip.Exception
     with pytest.raises(outcome, match="needs no-such-program: apt-get install its-package"):
         pytest_runtest_setup(request.node)
-
-
-@pytest.mark.skipif(not shutil.which("make"), reason="no make")
-def test_make_alone_says_what_there_is() -> None:
-    done = subprocess.run(
-        ["make", "-C", ROOT, "--no-print-directory"], capture_output=True, text=True
-    )
-    assert done.returncode == 0
-    targets = [line.split()[1] for line in done.stdout.splitlines()]
-    tests = ["test", "test-all", "test-dali", "test-open", "test-clouds", "test-floors"]
-    assert targets == [
-        "help",
-        "demo",
-        *tests,
-        "check",
-        "wheel",
-        "campaign",
-        "bench",
-        "gpu",
-        "clean",
-    ]
 
 
 def test_ci_runs_the_readmes_test_commands() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,20 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_texts, thorough, write
+from conftest import make_texts, write
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import (
     EXAMPLES,
     ROOT,
     assert_close,
-    finished,
     imported,
-    launched,
     losses,
     on_ranks,
     run_script,
-    torchrun,
 )
 from token_data import npy
 
@@ -102,48 +98,6 @@ def run(ranks: int, *args: object) -> str:
     return on_ranks(ranks, run_script, SCRIPT, *args)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(dataset: Path) -> str:
-    """With torchrun, as a person starts it."""
-    return finished(torchrun(2, SCRIPT, dataset, *TINY))
-
-
-@pytest.fixture(scope="module")
-def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
-    """Output and checkpoint of two ranks that stopped in the middle of the first epoch."""
-    path = tmp_path_factory.mktemp("run") / "run.pt"
-    out = run(2, dataset, *TINY, "--steps", 3, "--checkpoint", path)
-    return out, path.read_bytes()
-
-
-@pytest.mark.parametrize("ranks", [*thorough(1), 2])
-def test_a_stopped_run_goes_on_with_the_same_batches(
-    ranks: int,
-    script: ModuleType,
-    dataset: Path,
-    undisturbed: str,
-    stopped: tuple[str, bytes],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, checkpoint = stopped
-    path = tmp_path / "run.pt"
-    path.write_bytes(checkpoint)
-    options = ["--checkpoint", path, "--resume"]
-    if ranks == 1:  # other workers, too
-        rest = train(script, capsys, dataset, *options, "--worker-type", "process")
-    else:
-        rest = run(2, dataset, *TINY, *options)
-    assert "going on after step 3" in rest
-    assert list(losses(rest)) == [*range(4, STEPS + 1)]
-    joined = losses(first) | losses(rest)
-    if ranks == 2:
-        assert joined == losses(undisturbed)
-        assert val_losses(rest) == val_losses(undisturbed)
-    assert_close(joined, losses(undisturbed))
-    assert val_losses(rest) == pytest.approx(val_losses(undisturbed), rel=1e-4)
-
-
 def test_ranks_with_unequal_numbers_of_labels_are_as_one(
     script: ModuleType, dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,19 +105,6 @@ def test_ranks_with_unequal_numbers_of_labels_are_as_one(
     options = ["--boundaries", "fit", "--global-batch-size", 2, "--steps", 6]
     apart = run(2, dataset, *TINY, *options)
     assert_close(losses(apart), losses(train(script, capsys, dataset, *options)))
-
-
-@pytest.mark.thorough
-def test_one_process_needs_no_torchrun(dataset: Path, undisturbed: str) -> None:
-    """As a person starts it."""
-    command = [sys.executable, "-W", "error", str(SCRIPT), str(dataset), *map(str, TINY)]
-    with launched(command) as (one, _):
-        out, _ = one.communicate(timeout=60)
-    assert one.returncode == 0, out
-    assert_close(losses(out), losses(undisturbed))
-    assert re.fullmatch(
-        r"epoch 0 step 1: loss \d\.\d+, [\d,]+ tokens/s, waited \d+\.\d%", out.splitlines()[0]
-    )
 
 
 # --- one process --------------------------------------------------------------------------
@@ -193,39 +134,6 @@ def test_text_is_learnt(
     of_pairs = entropy(np.bincount(ids[:-1] * 256 + ids[1:])) - entropy(np.bincount(ids))
     assert np.mean(loss[-10:]) < of_pairs < 0.5 * math.log(256)
     assert val_losses(out)["1"] < of_pairs
-
-
-@pytest.mark.parametrize(
-    ("precision", "stop"), [("fp32", 2), ("fp32", BATCHES), ("fp32", STEPS), ("bf16", 7)]
-)
-def test_resumed_losses_are_exact_wherever_it_stopped(
-    script: ModuleType,
-    dataset: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    precision: str,
-    stop: int,
-) -> None:
-    options = [dataset, "--precision", precision, "--checkpoint"]
-    whole = train(script, capsys, *options, tmp_path / "whole.pt")
-    first = train(script, capsys, *options, tmp_path / "run.pt", "--steps", stop)
-    rest = train(script, capsys, *options, tmp_path / "run.pt", "--resume")
-    assert losses(first) | losses(rest) == losses(whole)
-    assert len(losses(rest)) == STEPS - stop
-    assert val_losses(first) | val_losses(rest) == val_losses(whole)
-    assert len(val_losses(whole)) == 2
-
-
-def test_fp16_scales_and_bf16_differs_a_little_from_fp32(
-    script: ModuleType, dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = {
-        precision: losses(train(script, capsys, dataset, "--precision", precision, "--steps", 2))
-        for precision in ("fp32", "bf16", "fp16")
-    }
-    assert found["bf16"] != found["fp32"]
-    for precision in ("bf16", "fp16"):
-        assert found[precision] == pytest.approx(found["fp32"], rel=0.02)
 
 
 def test_the_loss_of_val_is_the_mean_of_all_its_labels(
