@@ -121,16 +121,13 @@ def rename_field(
 ) -> bytes:
     """The encoded paths of a sample of which field ``old`` has become ``new``, from ``path``.
 
-    ``fields`` are those the sample had. A sample that came from no file, or whose ``old`` came from
-    none, is left as it is.
+    ``fields`` are those the sample had, and ``old`` one that came from a file.
 
     Raises:
         FormatError: as of :func:`unpack_paths`.
     """
     names = [name for name, _, _ in unpack_paths(key, packed, fields)]
-    items = dict(zip(names, packed.split(b"\0"), strict=bool(names)))
-    if old not in items:
-        return packed
+    items = dict(zip(names, packed.split(b"\0"), strict=True))
     del items[old]
     items[new] = pack_paths(key, [path])
     return b"\0".join(items[name] for name in sorted(items))
