@@ -5,7 +5,8 @@
 writes ``tests/golden/{version}/``, named after the installed shardkit. For each kind of input, one
 ``.tar.xz`` holds the input and the dataset that each container made of it, and one ``.json`` says
 how they were packed and what must be in them. What must be in them is computed here from the input
-alone, by numpy, pillow and the tokenizers library.
+alone, by numpy, pillow and the tokenizers library. Datasets that were appended to and edited, one
+of each container, are made of lists of keys, labels and pictures in the same way.
 
 Run it once for each release that raises the version of the format, or that writes other bytes than
 the last one. Commit what it writes, and never make a folder again that was released:
@@ -34,9 +35,11 @@ import h5py
 import lmdb
 import numpy as np
 import tokenizers
+import xxhash
 from PIL import Image
 
 import shardkit
+from shardkit.packing.plan import draw
 
 HERE = Path(__file__).parent
 SIDE = 16
@@ -299,6 +302,86 @@ def make(kind: str, folder: Path, out: Path) -> None:
     (out / f"{kind}.tar.xz").write_bytes(archive(folder))
 
 
+# --- datasets that were changed in every way -----------------------------------------------
+
+SMALL: dict[str, Any] = {"shard_size": "2kB", "workers": 0, "progress": False}
+
+Named = dict[str, tuple[str, bytes]]
+"""Key -> name of its class, and its picture."""
+
+
+def make_more(root: Path, classes: list[str], count: int, first: int) -> Named:
+    made: Named = {}
+    for c, name in enumerate(classes):
+        for i in range(first, first + count):
+            data = picture(pixels(20 * c + i))
+            write(root / name / f"{i:03d}.jpg", data)
+            made[f"{name}/{i:03d}"] = (name, data)
+    return made
+
+
+def said_of(splits: dict[str, Named], classes: list[str]) -> dict[str, Any]:
+    """What must be in one version."""
+    return {
+        "classes": classes,
+        "splits": {
+            split: [
+                [key, {"cls": digest(str(classes.index(name)).encode()), "jpg": digest(data)}]
+                for key, (name, data) in samples.items()
+            ]
+            for split, samples in splits.items()
+        },
+    }
+
+
+def in_val(keys: list[str], count: int, seed: int) -> set[str]:
+    """The keys whose draws are the lowest."""
+    hashes = np.array([xxhash.xxh3_64_intdigest(key.encode()) for key in keys], np.uint64)
+    draws = draw(hashes, seed, "val").tolist()
+    return {key for _, key in sorted(zip(draws, keys, strict=True))[:count]}
+
+
+def make_versions(folder: Path) -> dict[str, Any]:
+    first = make_more(folder / "first", ["ant", "bee"], 6, 0)
+    more = make_more(folder / "more", ["ant", "cow"], 3, 100)
+    labels = {"ant/002": "cow", "bee/004": "dog"}
+    drop = ["ant/000", "cow/101", "bee/003"]
+    for to in CONTAINERS:
+        dataset = folder / to
+        shardkit.pack(folder / "first", dataset, to=to, **SMALL)
+        shardkit.append(dataset, folder / "more", **SMALL)
+        shardkit.edit(dataset, labels=labels, progress=False)
+        shardkit.edit(dataset, drop_keys=drop, progress=False)
+        shardkit.edit(dataset, val_fraction=0.25, seed=1, progress=False)
+        shardkit.edit(dataset, restore=2)
+    both = first | more
+    new = {key: (labels.get(key, name), data) for key, (name, data) in both.items()}
+    left = {key: sample for key, sample in new.items() if key not in drop}
+    val = in_val([*left], round(0.25 * len(left)), 1)
+    cut = {
+        "train": {key: sample for key, sample in left.items() if key not in val},
+        "val": {key: sample for key, sample in left.items() if key in val},
+    }
+    four = ["ant", "bee", "cow", "dog"]
+    return {
+        "1": said_of({"train": first}, ["ant", "bee"]),
+        "2": said_of({"train": both}, four[:3]),
+        "3": said_of({"train": new}, four),
+        "4": said_of({"train": left}, four),
+        "5": said_of(cut, four),
+        "6": said_of({"train": both}, four[:3]),
+    }
+
+
+def make_changed(folder: Path, out: Path) -> None:
+    """Write ``changed.tar.xz``, with one dataset of each container, and ``changed.json``."""
+    made = {"format_version": 3, "made_with": versions(), "versions": make_versions(folder)}
+    shutil.rmtree(folder / "first")
+    shutil.rmtree(folder / "more")
+    (out / "changed.json").write_text(json.dumps(made, indent=1) + "\n")
+    (out / "changed.tar.xz").write_bytes(archive(folder))
+
+
 def archive(folder: Path) -> bytes:
     """The same folder gives the same bytes: no times, no users."""
     raw = io.BytesIO()
@@ -317,10 +400,10 @@ def main() -> None:
     if out.exists():
         sys.exit(f"{out} is there already: a release is made once")
     out.mkdir()
-    for kind in KINDS:
+    for kind in (*KINDS, "changed"):
         folder = Path(tempfile.mkdtemp(prefix="shardkit-golden-"))
         try:
-            make(kind, folder, out)
+            make_changed(folder, out) if kind == "changed" else make(kind, folder, out)
         finally:
             os.chdir(HERE)
             shutil.rmtree(folder)
