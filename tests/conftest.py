@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import io
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -96,6 +98,22 @@ def write(path: Path, data: bytes | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
+
+
+def flip(path: Path, at: int, bit: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+def run_python(code: str, *args: object, **env: str) -> str:
+    """What code prints that runs, and ends well, in a process of its own."""
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    command = [sys.executable, "-c", code, *map(str, args)]
+    env = {**os.environ, "PYTHONPATH": path, **env}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -228,6 +246,15 @@ def _gathering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def without_gather(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the compiled module had not been built."""
     monkeypatch.setattr(gather, "compiled", lambda: None)
+
+
+@pytest.fixture
+def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
+    """How multiprocessing starts processes, as the test's parameter says."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(request.param, force=True)
+    yield request.param
+    multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import torch
 from conftest import write
 from hypothesis import given
 from hypothesis import strategies as st
+from token_data import npy
 
 import shardkit
 from shardkit.memory import buffers
@@ -183,9 +183,3 @@ def test_batches_that_are_kept_keep_their_values(tmp_path: Path) -> None:
     for workers in (0, 2):
         held = [batch["npy"] for batch in shardkit.Loader(dataset, 2, workers=workers)]
         assert [int(tensor[row, -1]) for tensor in held for row in (0, 1)] == [*range(64)]
-
-
-def npy(values: Any) -> bytes:
-    out = io.BytesIO()
-    np.save(out, values)
-    return out.getvalue()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EACH_FORMAT, make_arrays, make_images, make_pairs, pack_all, picture, write
+from conftest import (
+    EACH_FORMAT,
+    make_arrays,
+    make_images,
+    make_pairs,
+    pack_all,
+    picture,
+    run_python,
+    write,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,15 +137,6 @@ class Numbers:
 
     def read(self, rows: Any) -> dict[str, Any]:
         return {"row": rows, "text": [f"é{row}" for row in rows], "odd": [object()] * len(rows)}
-
-
-def test_ranks_of_the_environment(
-    dataset: shardkit.Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    expected = source(dataset, 4, fields=["cls"], rank=1, world_size=2)(info(2))[0]
-    assert source(dataset, 4, fields=["cls"])(info(2))[0].tolist() == expected.tolist()
 
 
 # --- states -------------------------------------------------------------------------------
@@ -267,16 +265,11 @@ def test_numbers_in_lists_and_other_byte_orders() -> None:
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"batch_size": 100}, "55 samples do not fill one batch of 100"),
-        ({"shuffle": "some"}, "shuffle must be"),
         ({"last": "some"}, "last must be 'drop', 'pad' or 'keep', got 'some'"),
         ({"missing": "skip"}, "missing must be 'fail' or 'empty', got 'skip'"),
-        ({"rank": 2, "world_size": 2}, "rank must be in"),
-        ({"drop_last": 2}, "drop_last must be True or False, got 2"),
         ({"fields": "jpg"}, "fields must be a list of names, one an output, got 'jpg'"),
         ({"fields": []}, "fields must be a list of names"),
         ({"fields": ["jpg;gif", "cls"]}, "no field 'gif' here, only cls, jpg"),
-        ({"readahead": -1}, "readahead must be at least 0"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -311,10 +304,7 @@ def test_torch_is_not_needed(folders: dict[str, Path]) -> None:
         f"feed = shardkit.dali.source(shardkit.open({str(folders['lmdb'])!r}), 4, last='pad');"
         "print(len(feed(types.SimpleNamespace(iteration=0, epoch_idx=0))[0]))"
     )
-    command = [sys.executable, "-c", code]
-    env = {"PYTHONPATH": str(Path(shardkit.__file__).parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.stdout == "4\n", done.stderr
+    assert run_python(code) == "4\n"
 
 
 # --- write_index --------------------------------------------------------------------------

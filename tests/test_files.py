@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, write
+from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, run_python, write
 from token_data import documents, pack_tokens
 
 import shardkit
@@ -29,7 +28,6 @@ from shardkit.system.file_systems import is_remote, type_of
 from shardkit.system.full_reads import pread_full
 
 NFS = 0x6969
-ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def shards(folder: Path) -> list[Path]:
@@ -152,13 +150,7 @@ def test_many_shards_and_few_descriptors(tmp_path: Path) -> None:
     for path in made:
         shardkit.pack(tmp_path / "in", path, to=path.name, shard_size=1, corpus="paired", workers=0)
     (tmp_path / "back").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", FEW_DESCRIPTORS, tmp_path / "back", *made],
-        env=ENV,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(FEW_DESCRIPTORS, tmp_path / "back", *made)
     for path in made:
         assert len(list((tmp_path / "back" / path.name).iterdir())) == 90
 
@@ -251,14 +243,7 @@ for path in map(Path, sys.argv[1:]):
 def test_a_shard_that_is_cut_short_is_an_error(packed: dict[str, Path], tmp_path: Path) -> None:
     for to, path in packed.items():
         shutil.copytree(path, tmp_path / to)
-    done = subprocess.run(
-        [sys.executable, "-c", CUT_SHORT, *(tmp_path / to for to in CONTAINERS)],
-        env=ENV,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr)
-    lines = done.stdout.splitlines()
+    lines = run_python(CUT_SHORT, *(tmp_path / to for to in CONTAINERS)).splitlines()
     assert len(lines) == len(CONTAINERS)
     for line, to in zip(lines, CONTAINERS, strict=True):
         assert f"{tmp_path / to}/train-00000." in line

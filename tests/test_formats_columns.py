@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import time
 import zlib
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from token_data import npy
 
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats import get_format
@@ -23,12 +23,6 @@ from shardkit.samples.sample import Value
 h5py: Any = pytest.importorskip("h5py")
 STEM = "train-00000"
 Columns = dict[str, list[Value | None]]
-
-
-def npy(array: np.ndarray[Any, Any]) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array, allow_pickle=False)
-    return out.getvalue()
 
 
 def write(

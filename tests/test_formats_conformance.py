@@ -6,10 +6,7 @@ are compared both through the extents (as shardkit reads) and through that libra
 
 from __future__ import annotations
 
-import io
 import os
-import subprocess
-import sys
 import tarfile
 import tempfile
 from itertools import pairwise
@@ -18,9 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from conftest import examples
+from conftest import examples, run_python
 from hypothesis import given
 from hypothesis import strategies as st
+from token_data import npy
 
 from shardkit.errors import StorageError, UsageError
 from shardkit.formats import FORMATS, Extents, get_format
@@ -56,12 +54,6 @@ ODD_KEYS = [
     b"y" * 96,
     b"z" * 97,
 ]
-
-
-def npy(array: np.ndarray[Any, Any]) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array, allow_pickle=False)
-    return out.getvalue()
 
 
 def raw(array: np.ndarray[Any, Any], encoding_kind: str) -> bytes:
@@ -231,13 +223,10 @@ class Conformance:
         first.mkdir()
         second.mkdir()
         write(self.name, first, *mixed(), compression=3)
-        code = "import sys, pathlib; sys.path.insert(0, sys.argv[2]);"
-        code += "import test_formats_conformance as t;"
+        code = "import sys, pathlib; import test_formats_conformance as t;"
         code += "junk = [bytes([n % 251]) * (n * 37) for n in range(2000)]; del junk[::2];"
         code += f"t.write({self.name!r}, pathlib.Path(sys.argv[1]), *t.mixed(), compression=3)"
-        env = os.environ | {"MALLOC_PERTURB_": "165", "PYTHONHASHSEED": "5"}
-        command = [sys.executable, "-c", code, str(second), str(Path(__file__).parent)]
-        subprocess.run(command, env=env, check=True, timeout=60, cwd=Path(__file__).parents[1])
+        run_python(code, second, MALLOC_PERTURB_="165", PYTHONHASHSEED="5")
         files = {p.name: p.read_bytes() for p in first.iterdir()}
         assert files == {p.name: p.read_bytes() for p in second.iterdir()}
 
@@ -255,10 +244,7 @@ class Conformance:
 
     def test_no_library_on_import(self) -> None:
         """A worker pays only for the format it writes."""
-        code = "import sys, shardkit.formats; print(*sys.modules)"
-        root = Path(__file__).parents[1]
-        command = [sys.executable, "-c", code]
-        loaded = subprocess.check_output(command, text=True, timeout=60, cwd=root).split()
+        loaded = run_python("import sys, shardkit.formats; print(*sys.modules)").split()
         assert not {"h5py", "lmdb", "torch", "webdataset"} & set(loaded)
 
     def test_any_shard(self) -> None:

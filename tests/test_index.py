@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xxhash
-from conftest import make_images, make_pairs
+from conftest import flip, make_images, make_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -282,12 +282,6 @@ def test_a_find_file_with_many_wrong_entries_hides_no_key(tmp_path: Path) -> Non
 
 
 # --- damage -------------------------------------------------------------------------------
-
-
-def flip(path: Path, at: int, bit: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= bit
-    path.write_bytes(data)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from conftest import make_images, make_pairs, thorough
+from conftest import make_images, make_pairs, run_python, thorough
 
 import shardkit
 from shardkit.formats import FORMATS
@@ -236,8 +236,7 @@ try:
 finally:
     print(*sys.modules)
 """
-    command = [sys.executable, "-c", code, "pack", "--help"]
-    loaded = subprocess.check_output(command, text=True).split()
+    loaded = run_python(code, "pack", "--help").split()
     assert "shardkit.cli.pack" in loaded
     assert not {"shardkit.loading", "shardkit.batches", "shardkit.index"} & set(loaded)
 
@@ -376,9 +375,4 @@ assert threading.active_count() == 1
 
 
 def test_nothing_happens_on_import() -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, *sorted(set(MODULES) - TORCH_CLASSES)],
-        check=True,
-        env=env,
-    )
+    run_python(IMPORT_ALL, *sorted(set(MODULES) - TORCH_CLASSES))

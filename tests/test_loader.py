@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+import uuid
 import warnings
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from conftest import (
     CONTAINERS,
     children,
     examples,
-    make_arrays,
     make_pairs,
     nothing_left_open,
     pack_all,
@@ -34,8 +33,9 @@ from conftest import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jobs import on_ranks
+from jobs import MARK, members, on_ranks
 from PIL import Image
+from trained import Rows
 
 import shardkit
 from shardkit import Loader
@@ -313,16 +313,6 @@ def test_fields_become_tensors_or_lists(tmp_path: Path, worker_type: Any) -> Non
         list(Loader(dataset, 5, as_buffer=["png"]))
 
 
-def test_arrays_and_bytes(tmp_path: Path, dataset: shardkit.Dataset) -> None:
-    shardkit.pack(make_arrays(tmp_path / "s"), tmp_path / "d", to="hdf5", workers=0, progress=False)
-    (batch,) = Loader(shardkit.open(tmp_path / "d"), 10)
-    assert batch["npy"].shape == (10, 4, 5)
-    assert batch["npy"].dtype == torch.int16
-    first = next(iter(Loader(dataset, 8)))
-    assert first["cls"].dtype == torch.int64
-    assert [type(value) for value in first["jpg"]] == [bytes] * 8
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -547,16 +537,6 @@ def test_all_ranks_fail_together() -> None:
     assert outs[0].startswith("31|24 samples of this epoch could not be used, max_skips=20;")
 
 
-class Rows:
-    """The least that can be fed from: 12 rows."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def read(self, rows: Any) -> dict[str, Any]:
-        return {"row": rows}
-
-
 class Torn(Rows):
     """A source of one's own that fails in its own way."""
 
@@ -652,27 +632,6 @@ def test_what_was_given_can_be_looked_at_but_not_set() -> None:
             setattr(loader, name, 2)
 
 
-def test_an_iteration_begins_where_it_is_asked_for() -> None:
-    loader = Loader(Rows(), 3, shuffle="full")
-    for _ in loader:
-        break
-    broken_off = loader.state_dict()
-    assert (broken_off["epoch"], broken_off["position"]) == (0, 3)  # a checkpoint, to go on from
-    batches = iter(loader)
-    state = loader.state_dict()
-    assert (state["epoch"], state["position"], loader.epoch) == (1, 0, 1)
-    resumed = Loader(Rows(), 3, shuffle="full")
-    resumed.load_state_dict(state)
-    assert next(batches)["row"].tolist() == next(iter(resumed))["row"].tolist()
-
-
-def test_numbers_of_numpy_will_do() -> None:
-    loader = Loader(Rows(), np.int64(3), seed=np.int32(-1), workers=np.int8(1), shuffle="full")  # type: ignore[arg-type]
-    loader.set_epoch(np.int64(2))  # type: ignore[arg-type]
-    next(iter(loader))
-    assert json.loads(json.dumps(loader.state_dict()))["epoch"] == 2
-
-
 # --- ends ---------------------------------------------------------------------------------
 
 
@@ -714,8 +673,7 @@ for kind in sys.argv[2:]:
 def test_ctrl_c_leaves_nothing(folders: dict[str, Path]) -> None:
     """Neither while the process goes on, nor at its end, when all four loaders are there still."""
     kinds = ["thread", "thread cpu", "process", "process cpu"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SHARDKIT_TEST": str(time.time())}
-    mark = f"SHARDKIT_TEST={env['SHARDKIT_TEST']}".encode()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), MARK: (mark := uuid.uuid4().hex)}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-c", CTRL_C, str(folders["npy"]), *kinds]
     process = subprocess.Popen(command, env=env, text=True, start_new_session=True, **pipes)
@@ -725,23 +683,12 @@ def test_ctrl_c_leaves_nothing(folders: dict[str, Path]) -> None:
             assert process.stdout.readline() == "batch\n"
         os.killpg(process.pid, signal.SIGINT)
         assert "stopped\n" in iter(process.stdout.readline, "")
-        assert settle(lambda: processes_with(mark) == [str(process.pid)])
+        assert settle(lambda: [*members(mark)] == [process.pid])
         process.stdin.write("\n")
         process.stdin.flush()
     assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 0
-    assert settle(lambda: not processes_with(mark))
-
-
-def processes_with(mark: bytes) -> list[str]:
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and mark in Path(f"/proc/{entry}/environ").read_bytes():
-                found.append(entry)
-        except OSError:
-            pass
-    return found
+    assert settle(lambda: not members(mark))
 
 
 def dies(sample: dict[str, Any]) -> dict[str, Any]:

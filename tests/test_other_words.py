@@ -14,36 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 from torch.utils.data import ConcatDataset, DataLoader, WeightedRandomSampler, random_split
+from trained import Rows
 
 import shardkit
 from shardkit.arguments import OTHER_WORDS
 from shardkit.batches.options import BatchKeywords, BatchOptions, OrderKeywords
 from shardkit.errors import ShardkitError, UsageError
 
-
-class Rows:
-    def __init__(self, num_rows: int = 96) -> None:
-        self.num_rows = num_rows
-
-    def __len__(self) -> int:
-        return self.num_rows
-
-    def read(self, rows: np.ndarray) -> dict[str, Any]:
-        return {"id": rows}
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        return {"id": row}
-
-
 TAKERS: dict[str, Callable[..., Any]] = {
-    "Loader": lambda **given: shardkit.Loader(Rows(), 8, **given),
-    "Stream": lambda **given: shardkit.Stream(Rows(), 8, **given),
+    "Loader": lambda **given: shardkit.Loader(Rows(96), 8, **given),
+    "Stream": lambda **given: shardkit.Stream(Rows(96), 8, **given),
     "BatchSampler": lambda **given: shardkit.BatchSampler(96, 8, **given),
     "open": lambda **given: shardkit.open("nowhere", **given),
     "Dataset": lambda **given: shardkit.Dataset("nowhere", **given),
     "TokenDataset": lambda **given: shardkit.TokenDataset("nowhere", seq_len=8, **given),
-    "mix": lambda **given: shardkit.mix({"a": Rows()}, **given),
-    "concat": lambda **given: shardkit.concat([Rows()], **given),
+    "mix": lambda **given: shardkit.mix({"a": Rows(96)}, **given),
+    "concat": lambda **given: shardkit.concat([Rows(96)], **given),
     "pack": lambda **given: shardkit.pack("nowhere", **given),
     "convert": lambda **given: shardkit.convert("nowhere", to="npy", **given),
 }
@@ -66,7 +52,7 @@ def test_help_shows_what_there_is() -> None:
 
 
 def test_what_torch_makes_of_datasets() -> None:
-    rows = Rows()
+    rows = Rows(96)
     part = random_split(rows, [0.5, 0.5])[0]  # type: ignore[arg-type]
     for given, ours in (
         (part, "dataset.select(subset.indices)"),

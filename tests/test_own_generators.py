@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -14,20 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trained import Rows
 
 from shardkit import Loader
 from shardkit.batches.generators import own_generators
 from shardkit.errors import UsageError
 
 ROWS = 48
-
-
-class Rows:
-    def __len__(self) -> int:
-        return ROWS
-
-    def read(self, rows: np.ndarray) -> dict[str, Any]:
-        return {"id": rows}
 
 
 OF_MODULE = np.random.default_rng(1)
@@ -158,7 +150,7 @@ def plain(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(transform: Any, **options: Any) -> list[dict[str, Any]]:
-    loader = Loader(Rows(), 6, shuffle="full", transform=transform, **options)
+    loader = Loader(Rows(ROWS), 6, shuffle="full", transform=transform, **options)
     return [plain(batch) for batch in loader]
 
 
@@ -171,22 +163,15 @@ def test_the_same_whoever_makes_the_batches(kind: str) -> None:
     if kind != "first use":
         for workers in (1, 2):
             with pytest.raises(UsageError, match="of its own, which threads would share: make bat"):
-                Loader(Rows(), 6, transform=make(), workers=workers)
+                Loader(Rows(ROWS), 6, transform=make(), workers=workers)
 
 
-@pytest.fixture
-def spawned() -> Iterator[None]:
-    before = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_start_method("spawn", force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
-
-
-@pytest.mark.usefixtures("spawned")
+@pytest.mark.usefixtures("start_method")
+@pytest.mark.parametrize("start_method", ["spawn"], indirect=True)
 def test_the_same_where_processes_are_spawned() -> None:
     transform = Compose(of_helper, InUse(), Attribute(random.Random(0)))
-    one = list(islice(Loader(Rows(), 24, transform=transform, workers=0), 2))
-    two = Loader(Rows(), 24, transform=transform, workers=1, worker_type="process")
+    one = list(islice(Loader(Rows(ROWS), 24, transform=transform, workers=0), 2))
+    two = Loader(Rows(ROWS), 24, transform=transform, workers=1, worker_type="process")
     assert [plain(batch) for batch in two] == [plain(batch) for batch in one]
 
 
@@ -219,13 +204,13 @@ class OfKeys(Batched):
 def test_a_batch_draws_from_its_keys() -> None:
     for options in ({"workers": 0}, {"workers": 1, "worker_type": "process"}, {"workers": 1}):
         with pytest.raises(UsageError, match=r"batch\(\) draws from a numpy Generator, and would"):
-            Loader(Rows(), 6, transform=Batched(), **options)
-        assert len(list(Loader(Rows(), 6, transform=OfKeys(), **options))) == 8
+            Loader(Rows(ROWS), 6, transform=Batched(), **options)
+        assert len(list(Loader(Rows(ROWS), 6, transform=OfKeys(), **options))) == 8
 
 
 def test_what_nobody_can_seed_is_refused() -> None:
     with pytest.raises(UsageError, match=r"random\.SystemRandom, which cannot be seeded"):
-        Loader(Rows(), 6, transform=Attribute(random.SystemRandom()), workers=0)
+        Loader(Rows(ROWS), 6, transform=Attribute(random.SystemRandom()), workers=0)
 
 
 def logs_and_draws_globally(sample: dict[str, Any]) -> dict[str, Any]:
@@ -287,14 +272,14 @@ def of_opencv(sample: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_transform_that_cannot_be_repeated_is_refused(transform: Any) -> None:
     with pytest.raises(UsageError, match=r"something else of the same sample.* named rng"):
-        Loader(Rows(), 8, transform=transform, workers=0)
+        Loader(Rows(ROWS), 8, transform=transform, workers=0)
 
 
 def test_a_sample_that_is_no_number_is_equal_to_itself() -> None:
     def nowhere(sample: dict[str, Any]) -> dict[str, Any]:
         return {"a": float("nan"), "b": np.full(3, np.nan), "c": torch.full((3,), torch.nan)}
 
-    assert len(list(Loader(Rows(), 8, transform=nowhere, workers=0))) == ROWS // 8
+    assert len(list(Loader(Rows(ROWS), 8, transform=nowhere, workers=0))) == ROWS // 8
 
 
 class OfMetaclass(type):

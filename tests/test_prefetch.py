@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trained import Rows
 
 import shardkit
 from shardkit import CudaPrefetcher
@@ -220,26 +221,19 @@ def test_views_of_one_storage_are_moved_once() -> None:
 
 
 def test_a_loader_on_a_device_is_the_loader(tmp_path: Any) -> None:
-    class Rows:
-        def __len__(self) -> int:
-            return 100
-
-        def read(self, rows: Any) -> dict[str, Any]:
-            return {"row": rows}
-
-    plain = [b["row"].tolist() for b in shardkit.Loader(Rows(), 8, shuffle="full")]
+    plain = [b["row"].tolist() for b in shardkit.Loader(Rows(100), 8, shuffle="full")]
     loader = shardkit.Loader(
-        Rows(), 8, shuffle="full", device="cpu",
+        Rows(100), 8, shuffle="full", device="cpu",
         device_transform=lambda batch: {"double": batch["row"] * 2},
     )  # fmt: skip
     assert [b["double"].tolist() for b in loader] == [[2 * r for r in rows] for rows in plain]
-    wrapped = CudaPrefetcher(shardkit.Loader(Rows(), 8, shuffle="full"), "cpu", depth=3)
+    wrapped = CudaPrefetcher(shardkit.Loader(Rows(100), 8, shuffle="full"), "cpu", depth=3)
     batches = iter(wrapped)
     first = [next(batches)["row"].tolist() for _ in range(4)]
     state = wrapped.state_dict()
     assert state["position"] == 32
     batches.close()
-    resumed = shardkit.Loader(Rows(), 8, shuffle="full", workers=0)
+    resumed = shardkit.Loader(Rows(100), 8, shuffle="full", workers=0)
     resumed.load_state_dict(state)
     assert first + [b["row"].tolist() for b in resumed] == plain
 
@@ -247,14 +241,8 @@ def test_a_loader_on_a_device_is_the_loader(tmp_path: Any) -> None:
 # --- the loop's own random numbers --------------------------------------------------------
 
 
-class Sixty:
-    """The least that can be fed from."""
-
-    def __len__(self) -> int:
-        return 60
-
-    def read(self, rows: Any) -> dict[str, Any]:
-        return {"row": rows}
+class Noisy(Rows):
+    """Rows for torch's own loader, too."""
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         return noisy({"row": row})
@@ -283,19 +271,21 @@ def drawn_in_the_loop(batches: Any) -> tuple[list[float], list[float]]:
 
 def test_a_loader_without_workers_leaves_the_loops_numbers_alone() -> None:
     options: dict[str, Any] = {"shuffle": "full", "workers": 0, "transform": noisy}
-    expected = drawn_in_the_loop(shardkit.Loader(Sixty(), 6, **options))
+    expected = drawn_in_the_loop(shardkit.Loader(Noisy(60), 6, **options))
     alone = drawn_in_the_loop([{"noise": torch.zeros(1)}] * 10)[0]
     assert expected[0] == alone
     for device in ("cpu", *["cuda"] * torch.cuda.is_available()):
-        assert drawn_in_the_loop(shardkit.Loader(Sixty(), 6, device=device, **options)) == expected
-        wrapped = CudaPrefetcher(shardkit.Loader(Sixty(), 6, **options), device)
+        assert (
+            drawn_in_the_loop(shardkit.Loader(Noisy(60), 6, device=device, **options)) == expected
+        )
+        wrapped = CudaPrefetcher(shardkit.Loader(Noisy(60), 6, **options), device)
         assert drawn_in_the_loop(wrapped) == expected
         assert no_thread()
 
 
 def test_torchs_loader_without_workers_is_asked_in_the_loops_thread() -> None:
     def torchs() -> Any:
-        return torch.utils.data.DataLoader(Sixty(), 6, shuffle=True)  # type: ignore[arg-type]
+        return torch.utils.data.DataLoader(Noisy(60), 6, shuffle=True)  # type: ignore[arg-type]
 
     expected = drawn_in_the_loop(torchs())
     assert drawn_in_the_loop(CudaPrefetcher(torchs(), "cpu")) == expected
@@ -303,12 +293,12 @@ def test_torchs_loader_without_workers_is_asked_in_the_loops_thread() -> None:
 
 def test_what_draws_in_the_thread_is_refused() -> None:
     def batches() -> Iterator[Any]:
-        yield from torch.utils.data.DataLoader(Sixty(), 6, shuffle=True)  # type: ignore[arg-type]
+        yield from torch.utils.data.DataLoader(Noisy(60), 6, shuffle=True)  # type: ignore[arg-type]
 
     with pytest.raises(UsageError, match="the batches draw from the global random generators"):
         next(iter(CudaPrefetcher(batches(), "cpu")))
     options: dict[str, Any] = {"shuffle": "full", "workers": 0, "transform": noisy}
-    loader = shardkit.Loader(Sixty(), 6, **options)
+    loader = shardkit.Loader(Noisy(60), 6, **options)
     with pytest.raises(UsageError, match="the transform draws from the global random generators"):
         next(iter(CudaPrefetcher((batch for batch in loader), "cpu")))
     assert no_thread()
@@ -327,7 +317,7 @@ def test_a_transform_on_the_device_that_draws_is_refused(device: str) -> None:
     with pytest.raises(UsageError, match="the transform on the device draws"):
         next(iter(CudaPrefetcher(Counting(4), device, transform=dropped)))
     loader = shardkit.Loader(
-        Sixty(), 6, device=device, device_transform=lambda b: {"row": b["row"] + random.random()}
+        Noisy(60), 6, device=device, device_transform=lambda b: {"row": b["row"] + random.random()}
     )
     with pytest.raises(UsageError, match="the transform on the device draws"):
         next(iter(loader))

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from jobs import free_port, have_torch_imported
 from torch.utils.data import DataLoader
+from trained import Rows
 
 import shardkit
 from shardkit import BatchSampler, Loader, Sampler, Stream
@@ -38,11 +39,6 @@ class Sixes:
         return {"row": rows}
 
 
-class Rows(Sixes):
-    def read(self, rows: Any) -> dict[str, Any]:
-        return {"row": rows}
-
-
 def skipping(num_rows: int = 600, max_skips: int = 10**6, **options: Any) -> Loader:
     source = Sixes(num_rows)
     return Loader(source, 2, on_error="skip", max_skips=max_skips, workers=0, **options)
@@ -58,9 +54,9 @@ def error_of(run: Any) -> str:
 
 def made_too_early() -> dict[str, Any]:
     return {
-        "Loader": Loader(Rows(), 2, workers=0),
-        "Loader with workers": Loader(Rows(), 2, workers=1, device="cpu"),
-        "Stream": Stream(Rows(), 2),
+        "Loader": Loader(Rows(600), 2, workers=0),
+        "Loader with workers": Loader(Rows(600), 2, workers=1, device="cpu"),
+        "Stream": Stream(Rows(600), 2),
         "BatchSampler": BatchSampler(600, 2),
         "Sampler": Sampler(600),
     }
@@ -73,13 +69,13 @@ def first(batches: Any) -> list[int]:
 def run_rank(rank: int, port: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     early = made_too_early()
-    whole = Loader(Rows(), 2, workers=0, rank=0, world_size=1)
+    whole = Loader(Rows(600), 2, workers=0, rank=0, world_size=1)
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD)
     said: dict[str, Any] = {name: error_of(lambda m=m: next(iter(m))) for name, m in early.items()}
     said["pickled"] = error_of(lambda: pickle.dumps(early["Stream"]))
     said["given"] = len(list(whole))
     for kind in ("fork", "spawn") if rank == 1 else ():
-        loader = DataLoader(Stream(Rows(), 2), None, num_workers=1, multiprocessing_context=kind)
+        loader = DataLoader(Stream(Rows(600), 2), None, num_workers=1, multiprocessing_context=kind)
         said[kind] = first(loader)
     if rank == 0:  # on its own: nobody else has such a loader
         evaluation = Loader(Sixes(60), 2, on_error="skip", rank=0, world_size=WORLD, workers=0)
@@ -256,9 +252,9 @@ def test_a_launch_that_says_no_rank_is_warned_of(
             next(iter(made))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert first(Loader(Rows(), 2, rank=0, world_size=1)) == [0, 1]
+        assert first(Loader(Rows(600), 2, rank=0, world_size=1)) == [0, 1]
         monkeypatch.setenv(name, "1")
-        assert first(Loader(Rows(), 2)) == [0, 1]
+        assert first(Loader(Rows(600), 2)) == [0, 1]
 
 
 def test_an_environment_that_comes_later_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +264,7 @@ def test_an_environment_that_comes_later_is_said(monkeypatch: pytest.MonkeyPatch
     for made in early.values():
         with pytest.raises(UsageError, match="before RANK and WORLD_SIZE said that this is rank 1"):
             next(iter(made))
-    assert first(shardkit.Loader(Rows(), 2)) == [2, 3]
+    assert first(shardkit.Loader(Rows(600), 2)) == [2, 3]
 
 
 def test_keys_of_other_work_are_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import EACH_FORMAT, make_images, picture, write
+from conftest import EACH_FORMAT, make_images, picture, run_python, write
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -34,15 +34,10 @@ print(int(peak.split()[1]) * 1024)
 """
 
 
-def run(code: str, *args: object) -> list[str]:
-    command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-
-
 def test_an_index_of_100_million_rows_stays_on_disk(tmp_path: Path) -> None:
     script = [sys.executable, SCRIPTS / "tools" / "make_big_index.py", tmp_path / "big", "--sparse"]
     subprocess.run(script, check=True)
-    length, peak = map(float, run(OPEN, tmp_path / "big"))
+    length, peak = map(float, run_python(OPEN, tmp_path / "big").split())
     assert length == 100_000_000
     assert peak < 100e6
 
@@ -52,7 +47,7 @@ def test_packing_holds_one_shard_in_memory(container: str, tmp_path: Path) -> No
     blob = picture(1) + bytes(200_000)
     for i in range(300):  # 60 MB
         write(tmp_path / "in" / f"c{i % 3}" / f"{i:04d}.jpg", blob + b"%d" % i)
-    (peak,) = map(int, run(PACK, tmp_path / "in", tmp_path / "out", container, "20MB"))
+    peak = int(run_python(PACK, tmp_path / "in", tmp_path / "out", container, "20MB"))
     assert peak < 20e6 + 100e6
 
 

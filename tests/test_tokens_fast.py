@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import tokenizer_data as data
-from conftest import examples
+from conftest import examples, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from test_tokens_tokenizer import at_once, made, reference
@@ -358,7 +357,4 @@ tokenizer = Tokenizer(TokenizerSpec(vocab_size=1500, dtype="<u2"),
 print(json.dumps([tokenizer.decode(np.array([0, 5])).decode(),
                   sorted({"tokenizers", "tiktoken", "torch"} & set(sys.modules))]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout) == ["<|endoftext|>%", []]
+    assert json.loads(run_python(code, path)) == ["<|endoftext|>%", []]

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-import tokenizer_data as data
+from conftest import run_python
 
 from shardkit.errors import UsageError
 from shardkit.tokens.load import load_tokenizer
 from shardkit.tokens.train import train
 
 CODE = """
-import hashlib, sys
-sys.path.insert(0, sys.argv[1])
+import hashlib
 import tokenizer_data as data
 from shardkit.tokens.train import train
 text = data.prose() + "".join(chr(c) for c in range(0x4E00, 0x5000)) * 2
@@ -25,24 +21,12 @@ print(hashlib.sha256(train(text.splitlines(keepends=True), 3000)).hexdigest())
 """
 
 
-def digest(**env: str) -> str:
-    path = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, os.path.dirname(data.__file__)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": path, **env},
-    )
-    return done.stdout
-
-
 def test_it_does_not_depend_on_threads_nor_hashes():
     runs = [
-        digest(RAYON_NUM_THREADS="1"),
-        digest(RAYON_NUM_THREADS="4"),
-        digest(TOKENIZERS_PARALLELISM="false"),
-        digest(PYTHONHASHSEED="1"),
+        run_python(CODE, RAYON_NUM_THREADS="1"),
+        run_python(CODE, RAYON_NUM_THREADS="4"),
+        run_python(CODE, TOKENIZERS_PARALLELISM="false"),
+        run_python(CODE, PYTHONHASHSEED="1"),
     ]
     assert len(set(runs)) == 1
     assert len(runs[0].strip()) == len(hashlib.sha256().hexdigest())

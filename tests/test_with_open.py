@@ -16,6 +16,7 @@ import pytest
 from conftest import CONTAINERS, make_images, picture, write
 from PIL import Image
 from token_data import documents, pack_tokens
+from trained import Rows
 
 import shardkit
 
@@ -185,14 +186,6 @@ def test_megatron_writes_the_same_index(indexed: Any, tmp_path: Path) -> None:
 # --- albumentations -----------------------------------------------------------------------
 
 
-class Rows:
-    def __len__(self) -> int:
-        return 48
-
-    def read(self, rows: np.ndarray) -> dict[str, Any]:
-        return {"id": rows}
-
-
 def test_albumentations_draws_the_same_in_processes() -> None:
     """Its transforms have generators of their own, in nested attributes."""
     albumentations: Any = pytest.importorskip(
@@ -207,7 +200,7 @@ def test_albumentations_draws_the_same_in_processes() -> None:
         return {"image": augment(image=pixels)["image"]}
 
     def run(**options: Any) -> list[bytes]:
-        loader = shardkit.Loader(Rows(), 8, transform=transform, **options)
+        loader = shardkit.Loader(Rows(48), 8, transform=transform, **options)
         return [image.numpy().tobytes() for batch in loader for image in batch["image"]]
 
     one = run(workers=0)

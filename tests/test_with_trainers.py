@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import warnings
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import make_images, write
+from jobs import free_port
 from test_readme import TEXTS, blocks, script
 from token_data import documents, pack_tokens
 from torch.utils.data import DataLoader
@@ -28,7 +28,7 @@ from trained import Rows, digest
 
 import shardkit
 from shardkit import Loader
-from shardkit.errors import SamplerMissingError, UsageError
+from shardkit.errors import SamplerMissingError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -38,7 +38,6 @@ with warnings.catch_warnings():
     accelerate = pytest.importorskip("accelerate", reason=WHY)
     from accelerate.data_loader import DataLoaderShard
     from lightning.pytorch.callbacks import ModelCheckpoint
-    from lightning.pytorch.utilities import CombinedLoader
     from transformers import Trainer, TrainingArguments
 
 # What they warn of is theirs: of few workers, of a model in eval mode, of steps between logs.
@@ -59,12 +58,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # --- the page's scripts, on two ranks -----------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(rank: int, port: int, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -422,61 +415,6 @@ def test_lightning_resumes_from_each_of_its_checkpoints(name: str, tmp_path: Pat
         resumed = kind()
         fit(resumed, path, None, **options)
         assert resumed.seen == whole.seen[first:], path.name
-
-
-class Two(Module):
-    """A shorter loader beside a longer one of twelve batches."""
-
-    def train_dataloader(self) -> Any:
-        longer = Loader(Rows(), 1, shuffle="full", workers=0)
-        return CombinedLoader({"short": make(), "long": longer}, "max_size_cycle")
-
-    def training_step(self, batch: dict[str, Any], number: int) -> torch.Tensor:
-        return super().training_step(batch["short"], number)
-
-
-def test_lightning_cycles_a_shorter_loader_through_new_epochs(tmp_path: Path) -> None:
-    whole = Two()
-    fit(whole, None, tmp_path, max_epochs=2)
-    assert whole.seen == plain(6)
-    for step in (1, 6, 11, 12, 17):
-        resumed = Two()
-        fit(resumed, tmp_path / f"step-{step}.ckpt", None, max_epochs=2)
-        assert resumed.seen == plain(6)[step:]
-    at_end = Two()  # as the page says: all that is known there is Lightning's number, 1
-    fit(at_end, tmp_path / "epoch-12.ckpt", None, max_epochs=2)
-    assert at_end.seen == plain(4)[4:]
-
-
-class Numbers(torch.utils.data.Dataset[Any]):
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> dict[str, int]:
-        return {"row": index}
-
-
-def sampled(workers: int, epoch: int = 0) -> Any:
-    sampler = shardkit.BatchSampler(12, 3, shuffle="full")
-    sampler.set_epoch(epoch)
-    return DataLoader(Numbers(), batch_sampler=sampler, num_workers=workers)
-
-
-def test_lightning_tells_a_batch_sampler_its_epoch(tmp_path: Path) -> None:
-    whole = Module(lambda: sampled(0))
-    fit(whole, None, tmp_path, max_epochs=3)
-    assert whole.seen == plain(3)
-    resumed = Module(lambda: sampled(0))
-    fit(resumed, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
-    assert resumed.seen == plain(3)[8:]
-    too_late = Module(lambda: sampled(1))  # a worker draws ahead
-    with pytest.raises(UsageError, match=r"set_epoch\(2\) came after rows of epoch 0 were drawn"):
-        fit(too_late, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
-    in_time = Module(
-        lambda: sampled(1, in_time.trainer.fit_loop.epoch_progress.current.processed)
-    )  # as it says
-    fit(in_time, tmp_path / "epoch-8.ckpt", None, max_epochs=3)
-    assert in_time.seen == plain(3)[8:]
 
 
 # --- transformers' Trainer, one process ---------------------------------------------------

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
+from trained import Rows
 
 import shardkit
 from shardkit import Loader
 from shardkit.errors import DataError, SampleError, UsageError
-
-
-class Rows:
-    """12 rows; what a batch of them holds is the transform's affair."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def read(self, rows: Any) -> dict[str, Any]:
-        return {"row": rows}
 
 
 class Large(Rows):
@@ -104,6 +94,7 @@ class Tight(Large):
     """The worker that reads the last batch may write no large file, or open none at all."""
 
     def __init__(self, what: str) -> None:
+        super().__init__()
         self.what = what
         self.held: list[int] = []
 
@@ -346,14 +337,6 @@ class Untaken(Rows):
 
 def refuses() -> Any:
     raise RuntimeError("nor\nthat one")
-
-
-@pytest.fixture
-def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_start_method(request.param, force=True)
-    yield request.param
-    multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"], indirect=True)

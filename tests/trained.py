@@ -17,10 +17,13 @@ from typing import Any
 
 
 class Rows:
-    """Twelve rows, which are what is in them: four batches of three."""
+    """Rows that are what is in them; by default twelve, which are four batches of three."""
+
+    def __init__(self, num_rows: int = 12) -> None:
+        self.num_rows = num_rows
 
     def __len__(self) -> int:
-        return 12
+        return self.num_rows
 
     def read(self, rows: Any) -> dict[str, Any]:
         return {"row": rows}
