@@ -180,16 +180,6 @@ def test_batches_in_another_order(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert any("global batch 0 differs" in text for text in texts)
 
 
-def test_an_error_that_is_not_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardkit.loading import processes
-
-    monkeypatch.setattr(processes._Worker, "_death", lambda worker: RuntimeError("gone"))
-    for _ in range(20):  # the worker that is killed may have made its last batch already
-        if texts := found(folder, "faults", 0):
-            break
-    assert "Error comes through" in texts[0][0]
-
-
 # --- the command --------------------------------------------------------------------------
 
 Command = Callable[..., Ran]

@@ -116,15 +116,6 @@ def test_megatron(
     assert ids_of(tmp_path / "back", "train") == ids_of(texts / container, "train")
 
 
-def test_all_formats_give_the_same_files(texts: Path, tmp_path: Path) -> None:
-    for to in ("bin", "megatron"):
-        made = []
-        for container in CONTAINERS:
-            convert(texts / container, tmp_path / f"{container}-{to}", to)
-            made.append(tree(tmp_path / f"{container}-{to}"))
-        assert all(files == made[0] for files in made)
-
-
 @pytest.mark.parametrize(
     ("top", "stored", "in_bin", "in_megatron"),
     [
@@ -287,16 +278,6 @@ def test_names_of_classes_that_are_lost_are_named(tmp_path: Path) -> None:
     result = convert(tmp_path / "d", tmp_path / "out", "parquet")
     assert features_in(tmp_path / "out")["label"] == {"dtype": "int64", "_type": "Value"}
     assert result.notes[1:] == ["left out: the names of 2 classes, since some are equal"]
-
-
-def test_all_formats_give_the_same_tables(tmp_path: Path) -> None:
-    source = make_pairs(tmp_path / "in")
-    made = []
-    for container in CONTAINERS:
-        shardkit.pack(source, tmp_path / container, to=container, **OPTIONS)
-        convert(tmp_path / container, tmp_path / f"{container}-p", "parquet")
-        made.append(tree(tmp_path / f"{container}-p"))
-    assert all(files == made[0] for files in made)
 
 
 def test_arrays(container: str, tmp_path: Path) -> None:

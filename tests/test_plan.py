@@ -99,14 +99,6 @@ def test_shards_that_grow(listed: list[Run], least: int, more: int, data: st.Dat
         assert boundaries(numbers, most, least) == [0, *np.cumsum(lengths).tolist()]
 
 
-@pytest.mark.parametrize(
-    ("files", "num_bytes", "shards"), [(50_000, 1_000, 13), (300, 110_000, 9), (10, 10_000, 1)]
-)
-def test_by_default_there_are_many_shards(files: int, num_bytes: int, shards: int) -> None:
-    sizes = np.full(files, num_bytes, np.int64)
-    assert len(boundaries(sizes, 256_000_000, 4_000_000)) - 1 == shards
-
-
 def test_by_default_shards_of_much_are_large() -> None:
     """ImageNet: 1.28 million files of 110 kB."""
     cuts = boundaries(np.full(1_281_167, 110_000, np.int64), 256_000_000, 4_000_000)

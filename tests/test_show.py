@@ -41,20 +41,6 @@ def pictures(run: Run) -> Run:
 # --- whole outputs ------------------------------------------------------------------------
 
 
-def test_pictures(pictures: Run) -> None:
-    assert pictures("show", "pictures-npy", "--rows", "13,0") == Ran(
-        0,
-        "pictures-npy, train: 2 of 36 samples\n"
-        "row 13: class1/img.001\n"
-        "  cls: 1 class1\n"
-        "  jpg: picture, jpg 16 x 16, SIZE\n"
-        "row 0: class0/img.000\n"
-        "  cls: 0 class0\n"
-        "  jpg: picture, jpg 16 x 16, SIZE\n",
-        "",
-    )
-
-
 def test_pairs_in_every_format(run: Run, tmp_path: Path, container: str) -> None:
     """Text with control characters, odd class numbers, arrays, fields that a sample lacks."""
     write(tmp_path / "pairs" / "0003.caption", "a\tb\x1b[2Jc\r\n")

@@ -25,15 +25,6 @@ def test_the_index_is_as_large_as_was_said(tmp_path: Path) -> None:
     assert told == pytest.approx(found["shardkit.json"], rel=0.05)
 
 
-@pytest.mark.parametrize("count", sizing.COUNTS)
-@pytest.mark.parametrize("size", sizing.SIZES.values())
-def test_shards_and_blocks_hold_all(count: int, size: int) -> None:
-    paper = sizing.Paper(count, size, sizing.Measured(100, 80, 1000))
-    assert paper.num_shards * sizing.MOST_BYTES >= paper.num_bytes
-    assert paper.num_blocks * sizing.BLOCK_BYTES >= paper.num_bytes
-    assert paper.index_bytes > 100 * count
-
-
 def test_more_than_may_be_is_too_much() -> None:
     measured = sizing.Measured(100, 80, 1000)
     for size in sizing.SIZES.values():
@@ -55,8 +46,3 @@ def test_a_cluster_is_simulated(
     assert "| each of as many parts lists all of them | 27.8 h |" in said
     assert "| read all bytes, and write them | 29.3 min |" in said
     assert len(re.findall(r"[0-9.]+ µs", said)) == 3
-
-
-def test_made_up_entries_are_cut_as_real_ones(tmp_path: Path) -> None:
-    bytes_of_listing = simulate_cluster.listing_of_made_up(tmp_path, 25_000)
-    assert bytes_of_listing > 25_000 * 20

@@ -61,16 +61,6 @@ def test_set_epoch_reaches_workers_that_run(folder: Path, workers: int) -> None:
         what.set_epoch(-1)
 
 
-def test_formats_and_ranks_give_the_same_global_batches(folder: Path) -> None:
-    expected = keys(stream(folder, batch_size=12))
-    for container in CONTAINERS:
-        ranks = [
-            keys(loader(stream(folder, container, batch_size=4, rank=rank, world_size=3), rank))
-            for rank in range(3)
-        ]
-        assert [sum(batches, []) for batches in zip(*ranks, strict=True)] == expected  # noqa: RUF017
-
-
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("stop", [0, 1, 6, 13, 17])
@@ -139,12 +129,6 @@ def test_two_iterations_at_once(folder: Path) -> None:
     what.set_epoch(0)
     assert [pair[0] for pair in both] == keys(what)
     assert [pair[1] for pair in both] == keys(what)
-
-
-def test_a_last_batch_that_is_padded(folder: Path) -> None:
-    batches = list(loader(stream(folder, last="pad"), 2))
-    assert len(batches) == 14
-    assert batches[-1]["valid"].tolist() == [True, True, True, False]
 
 
 def leaves(sample: dict[str, Any]) -> dict[str, Any]:

@@ -247,13 +247,6 @@ def test_ones_own_collate_may_merge_batches(workers: int) -> None:
     assert [batch.tolist() for batch in made] == expected
 
 
-def test_batches_are_plain_dicts_behind_torchs_loader() -> None:
-    for workers in (0, 1):
-        made = list(DataLoader(stream(), batch_size=None, num_workers=workers))
-        assert {type(batch) for batch in made} == {dict}
-        assert rows(made) == ORDER[0]
-
-
 # --- accelerate, by what it does to others' objects -----------------------------------------
 
 

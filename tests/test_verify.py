@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import (
     CONTAINERS,
+    flip,
     make_images,
     make_jsonl,
     make_pairs,
@@ -28,6 +29,7 @@ from shardkit.operations.file_damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
 from shardkit.shards.stored import ShardReader
 from shardkit.storage.folder import Folder
+from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.full_reads import pread
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
@@ -46,12 +48,6 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def dataset(originals: Path, tmp_path: Path, container: str) -> Path:
     return shutil.copytree(originals / container, tmp_path / "dataset")
-
-
-def flip(path: Path, at: int, bit: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= bit
-    path.write_bytes(data)
 
 
 def said(result: VerifyResult) -> list[str]:
@@ -170,6 +166,13 @@ def test_regions_are_the_broken_blocks(container: str, tmp_path: Path, small_blo
         for first, last in regions(free, path.stat().st_size)
     ]
     assert said(shardkit.verify(folder))[1:] == told
+
+
+def test_regions_join_neighbours() -> None:
+    block = BLOCK_BYTES
+    assert list(regions([2], 9 * block)) == [(2 * block, 3 * block - 1)]
+    two = [(0, 2 * block - 1), (3 * block, 3 * block + 4)]
+    assert list(regions([0, 1, 3], 3 * block + 5)) == two
 
 
 # --- the index ----------------------------------------------------------------------------
