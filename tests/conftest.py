@@ -28,9 +28,9 @@ from PIL import Image
 
 import shardkit
 from shardkit.cli import main
+from shardkit.commit import locks
 from shardkit.memory import gather
 from shardkit.remote import connection
-from shardkit.system import locks
 from shardkit.tokens import pattern as patterns
 
 # Examples differ in size, and machines in speed: faulthandler_timeout catches what hangs.

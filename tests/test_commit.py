@@ -14,9 +14,9 @@ from dying import dies_before_change
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.commit.records import write_record
 from shardkit.commit.work_folder import Change, WorkFolder, is_under_way
 from shardkit.errors import DestinationError, ResumeError
-from shardkit.system.records import write_record
 
 LAST = "index.json"
 NAMES = st.lists(st.sampled_from([f"file{i}" for i in range(6)]), unique=True)

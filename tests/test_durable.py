@@ -10,8 +10,8 @@ import pytest
 from conftest import make_images
 
 import shardkit
+from shardkit.commit.durable_files import write_output
 from shardkit.errors import StorageError
-from shardkit.system.durable_files import write_output
 
 Event = tuple[str, object]
 

@@ -16,6 +16,7 @@ import pytest
 from conftest import make_images, make_texts, tree, write
 
 import shardkit
+from shardkit.commit.locks import Lock
 from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus
@@ -25,7 +26,6 @@ from shardkit.packing.engine import Engine
 from shardkit.packing.job import Job, Setup
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.system.locks import Lock
 from shardkit.system.progress import Progress
 
 ELSEWHERE = """

@@ -16,14 +16,14 @@ import pytest
 from conftest import make_images, settle
 
 import shardkit
+from shardkit.commit import leases
+from shardkit.commit.leases import Lease, refuse_leased
 from shardkit.errors import DestinationError, StorageError
-from shardkit.system import leases
-from shardkit.system.leases import Lease, refuse_leased
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from shardkit.system import leases
+from shardkit.commit import leases
 leases.BEAT_S = 0.1
 if sys.argv[2:]:
     leases._machine = lambda: sys.argv[2]

@@ -21,6 +21,9 @@ import pytest
 from conftest import Run, make_images, picture, tree, write
 
 import shardkit
+from shardkit.commit import locks
+from shardkit.commit.own_files import remove_own
+from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.errors import (
     DestinationError,
     IndexFileError,
@@ -29,9 +32,6 @@ from shardkit.errors import (
     ShardkitError,
 )
 from shardkit.index.journal import read_receipt
-from shardkit.system import locks
-from shardkit.system.own_files import remove_own
-from shardkit.system.records import from_record, read_record, write_record
 
 CAMPAIGN = Path(__file__).parent.parent / "scripts" / "campaign"
 QUIET: dict[str, Any] = {"workers": 0, "progress": False}
@@ -117,7 +117,7 @@ def test_links_in_a_folder_of_others(
 
 @pytest.mark.parametrize("work", [".packing", ".unpacking"])
 def test_a_work_folder_holds_files_and_folders(work: str, planted: ModuleType, scenes: Any) -> None:
-    own_files = import_module("shardkit.system.own_files")
+    own_files = import_module("shardkit.commit.own_files")
     scene = scenes()
     for number, name in enumerate(n for n in planted.names() if n.startswith(f"{work}/")):
         for how in (planted.HOWS[number % len(planted.HOWS)], planted.HOWS[number % 3]):
@@ -133,7 +133,7 @@ def test_a_work_folder_holds_files_and_folders(work: str, planted: ModuleType, s
 
 
 def test_what_is_written_replaces_links(tmp_path: Path) -> None:
-    own_files = import_module("shardkit.system.own_files")
+    own_files = import_module("shardkit.commit.own_files")
     other = write(tmp_path / "other", "keep")
     for name, lead in {"symlink": os.symlink, "link": os.link}.items():
         lead(other, tmp_path / name)
@@ -144,7 +144,7 @@ def test_what_is_written_replaces_links(tmp_path: Path) -> None:
 
 def test_a_lock_with_another_name(tmp_path: Path) -> None:
     """What is locked has the number of a process written into it."""
-    locks = import_module("shardkit.system.locks")
+    locks = import_module("shardkit.commit.locks")
     other = write(tmp_path / "other", "keep")
     (tmp_path / "work").mkdir()
     os.link(other, tmp_path / "work" / "lock")
@@ -255,7 +255,7 @@ def test_a_copy_goes_on_with_no_other_name(
 @pytest.mark.parametrize("text", [b"9" * 40, "\u00b2".encode(), b"-1", b"1" * (1 << 20), None])
 def test_a_forged_lock(text: bytes | None, tmp_path: Path, monkeypatch: Any) -> None:
     """Somebody else holds it, and has written no process id into it."""
-    locks = import_module("shardkit.system.locks")
+    locks = import_module("shardkit.commit.locks")
     monkeypatch.setattr(locks, "LOCK_PATIENCE_S", 0.1)
     path = write(tmp_path / "work" / "lock", text or b"")
     if text is None:

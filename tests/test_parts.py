@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardkit
+from shardkit.commit.records import read_record, write_record
 from shardkit.errors import DestinationError, PartError, ResumeError, ShardkitError, UsageError
 from shardkit.index.journal import read_finished, write_finished
 from shardkit.packing.options import Part
-from shardkit.system.records import read_record, write_record
 
 SMALL: dict[str, Any] = {"shard_size": "4kB", "workers": 0, "progress": False}
 PARTS = 3

@@ -12,10 +12,10 @@ from conftest import make_images, tree, write
 from dying import dies_before_change
 
 import shardkit
+from shardkit.commit.records import write_record
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.manifest import INDEX_KINDS
 from shardkit.packing.dataset_files import files_to_replace
-from shardkit.system.records import write_record
 
 
 def killed(dest: Path, pack: Callable[[], object], before: Path | None) -> Iterator[int]:

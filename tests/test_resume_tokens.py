@@ -16,9 +16,9 @@ from test_crash import command, kill_at, start
 from text_data import make_awkward, make_tokenizer
 
 import shardkit
+from shardkit.commit.records import read_record, write_record
 from shardkit.errors import ResumeError, SampleError, StorageError
 from shardkit.packing.destination import TOKENIZER_RECORD
-from shardkit.system.records import read_record, write_record
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False, "shard_size": "3kB"}
 STAMP = (1, 1)

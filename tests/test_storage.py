@@ -15,6 +15,7 @@ from conftest import nothing_left_open, write
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.commit.locks import Lock
 from shardkit.errors import StorageError
 from shardkit.formats.writev import IOV_MAX, Buffer, write_all
 from shardkit.inputs.tables.tabular import ClosedFile
@@ -25,7 +26,6 @@ from shardkit.operations.unpack import _in_order
 from shardkit.samples.sample import sample_checksums
 from shardkit.system.full_reads import pread, pread_full
 from shardkit.system.full_writes import write_full
-from shardkit.system.locks import Lock
 
 # --- one call is not enough ---------------------------------------------------------------
 

@@ -17,10 +17,10 @@ from layouts import make_yolo
 from test_publish import dies_before_change
 
 import shardkit
+from shardkit.commit.own_files import remove_own
 from shardkit.errors import DataError, DestinationError, StorageError, UnsafePathError
 from shardkit.operations import unpack
 from shardkit.operations.unpack import WORK_NAME
-from shardkit.system.own_files import remove_own
 
 OPTIONS: dict[str, Any] = {"to": "npy", "workers": 0, "progress": False}
 

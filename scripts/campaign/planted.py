@@ -23,9 +23,9 @@ from cases import Case, Kind, Outcome, Place
 from trial import Trial
 
 import shardkit
+from shardkit.commit.records import read_record, write_record
 from shardkit.commit.work_folder import WorkFolder
 from shardkit.packing.finish import Conclusion
-from shardkit.system.records import read_record, write_record
 from shardkit.versions.revision import Revision
 
 Random = random.Random

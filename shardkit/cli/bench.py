@@ -12,8 +12,8 @@ import click
 
 from shardkit.cli.cloud import cloud_options
 from shardkit.cli.output import interrupted, refuse_no_file
+from shardkit.commit.durable_files import write_output
 from shardkit.measure.figures import table
-from shardkit.system.durable_files import write_output
 
 if TYPE_CHECKING:
     from shardkit.measure.bench.bench_report import Report

@@ -13,8 +13,8 @@ import click
 
 from shardkit.arguments import integer, positive
 from shardkit.cli.output import refuse_no_file
+from shardkit.commit.durable_files import write_output
 from shardkit.errors import DataError, UsageError
-from shardkit.system.durable_files import write_output
 
 SCRIPT = "shardkit.script"
 

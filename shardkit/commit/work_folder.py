@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.durable_files import fsync_path
+from shardkit.commit.leases import Lease, is_lease, refuse_leased
+from shardkit.commit.locks import Lock
+from shardkit.commit.own_files import opened, refuse_others, remove
+from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.errors import ResumeError, ShardkitError
-from shardkit.system.durable_files import fsync_path
-from shardkit.system.leases import Lease, is_lease, refuse_leased
-from shardkit.system.locks import Lock
-from shardkit.system.own_files import opened, refuse_others, remove
 from shardkit.system.paths import show_path
-from shardkit.system.records import from_record, read_record, write_record
 
 WORK_NAME = ".packing"
 CHANGE_NAME = "change.json"

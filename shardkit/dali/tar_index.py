@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shardkit.arrays import Integers
+from shardkit.commit.durable_files import atomic_write
+from shardkit.commit.own_files import read_own
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import TARS
 from shardkit.formats.base import Extents
@@ -18,8 +20,6 @@ from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate
 from shardkit.shards.stored import container_of
-from shardkit.system.durable_files import atomic_write
-from shardkit.system.own_files import read_own
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 

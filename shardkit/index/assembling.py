@@ -11,13 +11,13 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers
+from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import DataError
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, read_finished
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
 from shardkit.storage.folder import Folder
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 
 SORT_ROWS = 2_000_000

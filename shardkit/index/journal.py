@@ -15,14 +15,14 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers
+from shardkit.commit.durable_files import atomic_write
+from shardkit.commit.own_files import read_own
+from shardkit.commit.records import from_record
 from shardkit.errors import FormatError
 from shardkit.index.manifest import is_field_name, is_file_of
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding
-from shardkit.system.durable_files import atomic_write
-from shardkit.system.own_files import read_own
 from shardkit.system.paths import show_path
-from shardkit.system.records import from_record
 
 _DIGEST_BYTES = 8
 _SUFFIX = ".part"

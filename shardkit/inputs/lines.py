@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from shardkit.commit.durable_files import appearing
 from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.inputs.files import HUGE_BYTES
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
-from shardkit.system.durable_files import appearing
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors

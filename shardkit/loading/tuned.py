@@ -19,9 +19,9 @@ from typing import Any
 import xxhash
 
 from shardkit.batches.maker import BatchMaker
+from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.resources import Allowance
 

@@ -12,12 +12,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.durable_files import atomic_write, fsync_path
+from shardkit.commit.own_files import read_own
 from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DestinationError
 from shardkit.operations.unpack import refuse_dataset
 from shardkit.remote.urls import refuse_overlap
-from shardkit.system.durable_files import atomic_write, fsync_path
-from shardkit.system.own_files import read_own
 from shardkit.system.paths import show_path
 
 MARKER = ".export.json"

@@ -12,6 +12,7 @@ import numpy as np
 
 from shardkit.arguments import integer
 from shardkit.arrays import Array, Integers
+from shardkit.commit.durable_files import write_output
 from shardkit.errors import DataError, ShardkitError, UsageError
 from shardkit.images import sheet
 from shardkit.images.decode import header
@@ -24,7 +25,6 @@ from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import TOKENS, parse_npy
 from shardkit.samples.sample import Value
 from shardkit.shards.stored import Gather
-from shardkit.system.durable_files import write_output
 from shardkit.system.paths import as_path, show_path
 
 TEXT_BYTES = 2000

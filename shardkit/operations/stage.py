@@ -15,6 +15,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes
+from shardkit.commit.durable_files import temp_name
+from shardkit.commit.own_files import create
 from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
 from shardkit.operations.detokenize import spec_of
@@ -25,11 +27,9 @@ from shardkit.shards.locate import Located, locate_place
 from shardkit.storage.base import Sliceable
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.durable_files import temp_name
 from shardkit.system.file_systems import is_in_memory
 from shardkit.system.full_reads import pread_full
 from shardkit.system.opening import open_file
-from shardkit.system.own_files import create
 from shardkit.system.page_cache import evict
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress

@@ -20,6 +20,7 @@ from typing import Self
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.commit.own_files import entries_below
 from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
@@ -34,7 +35,6 @@ from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
 from shardkit.system.full_reads import pread
 from shardkit.system.full_writes import write_full
-from shardkit.system.own_files import entries_below
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors

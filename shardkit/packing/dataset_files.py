@@ -9,6 +9,8 @@ from contextlib import closing
 from filecmp import cmp
 from pathlib import Path
 
+from shardkit.commit.durable_files import fsync_path
+from shardkit.commit.own_files import create
 from shardkit.errors import DestinationError, ShardkitError, StorageError
 from shardkit.index.manifest import (
     DALI_INDEX,
@@ -27,10 +29,8 @@ from shardkit.index.manifest import (
 )
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.folder import Folder
-from shardkit.system.durable_files import fsync_path
 from shardkit.system.full_reads import pread
 from shardkit.system.opening import open_file
-from shardkit.system.own_files import create
 from shardkit.system.paths import show_path
 
 _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+from shardkit.commit.durable_files import atomic_write
+from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.commit.work_folder import (
     CHANGE_NAME,
     SCRATCH_NAME,
@@ -21,9 +23,7 @@ from shardkit.index.journal import Receipt, is_begun
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info, is_dataset_file
 from shardkit.packing.dataset_files import dataset_files, files_to_replace, refuse_blocked
 from shardkit.remote.urls import refuse_overlap
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import file_size, show_path
-from shardkit.system.records import from_record, read_record, write_record
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import xxhash
 
+from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import CorpusError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
@@ -27,7 +28,6 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult, result_of
 from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS
-from shardkit.system.durable_files import atomic_write
 
 
 @dataclass(frozen=True)

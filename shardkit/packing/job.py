@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.commit.durable_files import fsync_path
+from shardkit.commit.own_files import remove_own
 from shardkit.commit.work_folder import SCRATCH_NAME, STAGE_NAME, WORK_NAME
 from shardkit.errors import FormatError, SampleError
 from shardkit.formats import get_format
@@ -33,8 +35,6 @@ from shardkit.packing.pictures import (
 from shardkit.packing.tokenize import reopen, slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.blocks import block_sums
-from shardkit.system.durable_files import fsync_path
-from shardkit.system.own_files import remove_own
 from shardkit.system.refusals import os_errors
 
 CLS = "cls"

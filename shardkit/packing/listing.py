@@ -12,6 +12,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Integers
+from shardkit.commit.own_files import create
+from shardkit.commit.records import read_record, write_record
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus, Run
@@ -20,8 +22,6 @@ from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shar
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import Cutter, cut, num_val, take
 from shardkit.packing.scatter import ScatteredEntries, Shard
-from shardkit.system.own_files import create
-from shardkit.system.records import read_record, write_record
 from shardkit.system.stamps import UPPER
 
 

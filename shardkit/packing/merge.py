@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.durable_files import atomic_write, fsync_path
+from shardkit.commit.own_files import read_own
+from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME, is_under_way
 from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
@@ -23,11 +26,8 @@ from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import ChosenTokenizer
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.system.byte_sizes import parse_size
-from shardkit.system.durable_files import atomic_write, fsync_path
-from shardkit.system.own_files import read_own
 from shardkit.system.paths import file_size, show_path, size_fault
 from shardkit.system.progress import Progress
-from shardkit.system.records import from_record, read_record, write_record
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
 

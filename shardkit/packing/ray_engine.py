@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.durable_files import fsync_path
+from shardkit.commit.own_files import remove_own
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
 from shardkit.inputs.base import Corpus
@@ -26,8 +28,6 @@ from shardkit.packing.engine import Backlog
 from shardkit.packing.job import Job, Setup, read_job, stage_files, sync_files, write_job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.ray_cluster import RayCluster, Told, answered, here, told_to_tasks
-from shardkit.system.durable_files import fsync_path
-from shardkit.system.own_files import remove_own
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors

@@ -17,6 +17,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes
+from shardkit.commit.durable_files import atomic_write
+from shardkit.commit.records import read_record, write_record
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
@@ -25,9 +27,7 @@ from shardkit.packing.destination import Destination, T
 from shardkit.remote.target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
 from shardkit.system.blocks import BLOCK_BYTES, block_sums
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import as_path, file_size, show_path, user_cache
-from shardkit.system.records import read_record, write_record
 
 STAGING_BYTES = 4 << 30
 """Of finished shards that wait to be uploaded, by default."""

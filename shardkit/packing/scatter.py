@@ -12,9 +12,9 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers, Mask
+from shardkit.commit.own_files import create
 from shardkit.inputs.base import Run
 from shardkit.packing.plan import boundaries, draw
-from shardkit.system.own_files import create
 
 Shard = tuple[list[Run], Integers | None]
 """Runs, and the order of their samples where it is another."""

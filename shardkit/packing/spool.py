@@ -16,13 +16,13 @@ from typing import Any, Self
 
 import xxhash
 
+from shardkit.commit.durable_files import fsync_path
+from shardkit.commit.locks import Lock
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.tables.tabular import arrow_errors, spool_name
 from shardkit.packing.hugging_face import are_tables
-from shardkit.system.durable_files import fsync_path
-from shardkit.system.locks import Lock
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors

@@ -22,6 +22,8 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Array
+from shardkit.commit.durable_files import atomic_write
+from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.inputs.base import Corpus, Input, Run
 from shardkit.memory.chunks import release_freed, release_pages
@@ -31,9 +33,7 @@ from shardkit.packing.pictures import without
 from shardkit.packing.plan import draw, take
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
-from shardkit.system.records import from_record, read_record, write_record
 from shardkit.tokens.load import from_stored, load_tokenizer
 from shardkit.tokens.prove import choose_backend
 from shardkit.tokens.spec import TokenizerSpec

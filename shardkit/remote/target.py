@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Hashes, Integers
+from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import DestinationError, ShardkitError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
 from shardkit.index.provenance import TOKENIZER_FILES
@@ -35,7 +36,6 @@ from shardkit.remote.protocol import CLAIM, NO_NUMBERS
 from shardkit.remote.storage import RETRY_S, place_of
 from shardkit.remote.urls import Url
 from shardkit.system.blocks import block_sums
-from shardkit.system.durable_files import atomic_write
 
 _NOT_BY_NAME = SIGNPOSTS | TOKENIZER_FILES | {REJECTED_NAME}
 """Files of datasets, which are not known by their names: others may have such, too."""

@@ -1,4 +1,4 @@
-"""What the machine and its operating system offer: files, locks, cores, memory, the page cache.
+"""What the machine and its operating system offer: files, cores, memory, the page cache.
 
 Nothing here knows what a sample or a dataset is.
 """

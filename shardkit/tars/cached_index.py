@@ -21,9 +21,9 @@ from pathlib import Path
 
 import xxhash
 
+from shardkit.commit.durable_files import fsync_path
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME, VERSION
-from shardkit.system.durable_files import fsync_path
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
 from shardkit.tars.find import CACHE_NAME, find_tar_names, is_compressed

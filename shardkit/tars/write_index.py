@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.formats import TARS
 from shardkit.index.assembling import assemble_split
@@ -23,7 +24,6 @@ from shardkit.index.rows import RowIndex
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.split_names import splits_by_words
 from shardkit.storage.folder import Folder
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.stamps import size_and_stamp

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.commit.durable_files import atomic_write
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
 from shardkit.packing.dataset_files import link_or_copy
@@ -19,7 +20,6 @@ from shardkit.packing.finish import with_signposts
 from shardkit.packing.result import COMPLETE
 from shardkit.remote.urls import refuse_overlap
 from shardkit.shards.locate import Located, locate
-from shardkit.system.durable_files import atomic_write
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.own_rows import OwnRows, among

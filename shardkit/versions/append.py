@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from shardkit.commit.own_files import remove_own
 from shardkit.errors import DestinationError, ResumeError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info
 from shardkit.inputs.base import Input
@@ -18,7 +19,6 @@ from shardkit.packing.run import run_pack
 from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.shards.locate import locate
-from shardkit.system.own_files import remove_own
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.load import open_tokenizer

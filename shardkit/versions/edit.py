@@ -13,6 +13,7 @@ import xxhash
 
 from shardkit.arguments import integer
 from shardkit.arrays import Integers
+from shardkit.commit.own_files import remove_own
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo, read_info
 from shardkit.index.rows import RowIndex
@@ -23,7 +24,6 @@ from shardkit.packing.result import COMPLETE
 from shardkit.reading.dataset import Dataset
 from shardkit.shards.locate import Located
 from shardkit.system.functions import load_function
-from shardkit.system.own_files import remove_own
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.choose import (

@@ -12,6 +12,7 @@ from typing import Any
 
 import xxhash
 
+from shardkit.commit.durable_files import atomic_write, fsync_path
 from shardkit.commit.work_folder import is_under_way
 from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
@@ -23,7 +24,6 @@ from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.shards.locate import Located
-from shardkit.system.durable_files import atomic_write, fsync_path
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.adopt import labels_among, new_stems, renamed_files

@@ -15,6 +15,9 @@ from typing import Any
 
 import xxhash
 
+from shardkit.commit.durable_files import atomic_write
+from shardkit.commit.own_files import refuse_others, remove_own
+from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.commit.work_folder import CHANGE_NAME, LOCK_NAME, STAGE_NAME, Change, WorkFolder
 from shardkit.errors import DestinationError, UsageError
 from shardkit.index.manifest import (
@@ -31,10 +34,7 @@ from shardkit.index.manifest import (
 from shardkit.index.version_line import VersionLine
 from shardkit.packing.destination import OPTIONS_NAME, is_recipe
 from shardkit.shards.locate import Located, locate
-from shardkit.system.durable_files import atomic_write
-from shardkit.system.own_files import refuse_others, remove_own
 from shardkit.system.paths import show_path
-from shardkit.system.records import from_record, read_record, write_record
 from shardkit.versions.own_rows import OwnRows, write_rows
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Array
+from shardkit.commit.durable_files import appearing
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.inputs.files import extension, input_stamp
 from shardkit.inputs.lines import refuse_bomb
@@ -34,7 +35,6 @@ from shardkit.samples.encoding import (
 )
 from shardkit.samples.sample import Value
 from shardkit.samples.split_names import split_word
-from shardkit.system.durable_files import appearing
 from shardkit.system.paths import show_path
 
 RECIPES = "docs/recipes/arrays.md"

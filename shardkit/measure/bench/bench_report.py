@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.durable_files import write_output
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.figures import NOTHING, amount, percent, times
 from shardkit.measure.machine import Machine, describe
 from shardkit.measure.page import Section, bar, page
 from shardkit.measure.verdict import Interval
-from shardkit.system.durable_files import write_output
 
 VERSION = 2
 """Of the JSON; a higher one if a field goes or changes its meaning."""

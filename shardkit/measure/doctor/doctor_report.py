@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from textwrap import wrap
 from typing import Any
 
+from shardkit.commit.durable_files import write_output
 from shardkit.measure.doctor.evidence import (
     Applied,
     CodeLine,
@@ -28,7 +29,6 @@ from shardkit.measure.doctor.evidence import (
 from shardkit.measure.figures import amount, milliseconds, percent, shortened, table, times
 from shardkit.measure.page import LEFT, Section, bar, page, showable
 from shardkit.system.byte_sizes import format_bytes
-from shardkit.system.durable_files import write_output
 
 VERSION = 1
 """Of the JSON; a higher one if a field goes or changes its meaning."""

@@ -18,9 +18,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from shardkit.commit.own_files import MAX_LINE_BYTES, read_own
 from shardkit.errors import DestinationError, StorageError
 from shardkit.system.full_writes import write_full
-from shardkit.system.own_files import MAX_LINE_BYTES, read_own
 from shardkit.system.paths import show_path
 from shardkit.system.processes import usage_of
 

@@ -7,15 +7,15 @@ import os
 import time
 from pathlib import Path
 
-from shardkit.errors import DestinationError, StorageError
-from shardkit.system.full_writes import write_full
-from shardkit.system.own_files import (
+from shardkit.commit.own_files import (
     MAX_LINE_BYTES,
     open_lock,
     own_folder,
     read_own,
     refuse_others,
 )
+from shardkit.errors import DestinationError, StorageError
+from shardkit.system.full_writes import write_full
 from shardkit.system.paths import show_path
 
 MAX_DIGITS = 10

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import xxhash
 
-from shardkit.system.durable_files import atomic_write, temp_name
-from shardkit.system.own_files import create, read_own
+from shardkit.commit.durable_files import atomic_write, temp_name
+from shardkit.commit.own_files import create, read_own
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from shardkit.system.own_files import create
+from shardkit.commit.own_files import create
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
