@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -98,13 +98,6 @@ class FolderListing:
         self.names = [*compress(self.names, chosen)]
         self.sizes = [*compress(self.sizes, chosen)]
         self.stamps = [*compress(self.stamps, chosen)]
-
-    def keep_named(self, is_wanted: Callable[[str], bool], ignored: dict[str, int]) -> None:
-        """Drop files of other names, counting them in ``ignored``; their names alone are kept."""
-        for name in self.names:
-            if not is_wanted(name):
-                ignored[extension(name)] = ignored.get(extension(name), 0) + 1
-        self.names = [name for name in self.names if is_wanted(name)]
 
 
 # --- names ---------------------------------------------------------------------------------

@@ -93,14 +93,24 @@ def walk_named(
     they have; others are counted in ``ignored``."""
     beside: dict[str, int] = {}
     top = list_names(source, "", None, beside)
-    top.keep_named(is_wanted, beside)
+    _keep_named(top, is_wanted, beside)
     roots = split_roots(top)
     if roots[0].base:
         ignored.update(beside)
     for root in roots:
         for folder in walk(source, root.base, None, ignored):
-            folder.keep_named(is_wanted, ignored)
+            _keep_named(folder, is_wanted, ignored)
             yield root, folder
+
+
+def _keep_named(
+    folder: FolderListing, is_wanted: Callable[[str], bool], ignored: dict[str, int]
+) -> None:
+    """Drop files of other names, counting them in ``ignored``; their names alone are kept."""
+    for name in folder.names:
+        if not is_wanted(name):
+            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
+    folder.names = [name for name in folder.names if is_wanted(name)]
 
 
 def list_names(
