@@ -407,7 +407,7 @@ def test_the_recipe_for_classes_of_a_card(tmp_path: Path, monkeypatch: pytest.Mo
 def test_texts_become_classes(tmp_path: Path) -> None:
     dataset = datasets.Dataset.from_dict({"text": ["a", "b"], "label": ["dog", "cat"]})
     packed = shardkit.pack(dataset, tmp_path / "texts", **OPTIONS)
-    assert any(note.startswith("column 'label' is field label.txt, not") for note in packed.notes)
+    assert any(note.startswith("label: not cls, though named as labels") for note in packed.notes)
     shardkit.pack(dataset.class_encode_column("label"), tmp_path / "out", **OPTIONS)
     ds = shardkit.open(tmp_path / "out")
     assert ds.classes == ["cat", "dog"] and [sample["cls"] for sample in ds] == [1, 0]
