@@ -173,7 +173,7 @@ def test_a_damaged_record(forged: dict[str, Any], source: Path, old: Path, tmp_p
     write(old / ".packing" / "new" / "shardkit.json", "{}")
     recipe = {"inputs": {}, "corpus": {}, "options": {}}
     write_record(old / ".packing" / "change.json", {"recipe": recipe, **forged})
-    with pytest.raises(ResumeError, match=r"change.json, the record of a change, is damaged; if"):
+    with pytest.raises(ResumeError, match=r"change.json, the record of a change, is damaged, or"):
         shardkit.pack(source, old, **OPTIONS)
     assert outside.exists()
     shardkit.pack(source, old, overwrite=True, **OPTIONS)

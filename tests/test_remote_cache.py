@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,19 @@ def test_an_idle_reader_keeps_no_other_from_reading(server: RangeServer, cache: 
     finally:
         is_over.set()
         idle.join()
+
+
+def test_readers_that_share_a_small_cache_take_turns(
+    server: RangeServer,
+    cache: Path,  # noqa: F811
+) -> None:
+    """A batch of each alone has space, and those of all together do not."""
+    dataset = open_set(f"{server.url}/arrays-npy", "arrays", cache_dir=cache, cache_bytes="1100kB")
+    local = open_set(server.root / "arrays-npy", "arrays")
+    batches = [[row, row + 20, row + 40] for row in range(18)] * 3
+    with ThreadPoolExecutor(6) as readers:
+        found = [*readers.map(lambda rows: plain([dataset.read(rows)]), batches)]
+    assert found == [plain([local.read(rows)]) for rows in batches]
 
 
 @pytest.mark.parametrize("is_new", [True, False])

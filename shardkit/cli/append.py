@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from shardkit.cli.output import echo_json, echo_version, interrupted, quiet
-from shardkit.cli.pack import KINDS
+from shardkit.cli.pack import corpus_option
 from shardkit.cli.pictures import engine_options, reject_options, workers_option
 
 
 @click.command()
 @click.argument("dataset", type=click.Path())
 @click.argument("source", type=click.Path())
-@click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
+@corpus_option
 @click.option(
     "--labels", metavar="FILE[:COLUMN]", help="Table that names files and their labels, as of pack."
 )

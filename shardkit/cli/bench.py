@@ -65,7 +65,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
-@click.option("--html", "html_file", metavar="FILE", help="Write it as a page with charts.")
+@click.option("--html", "html_file", metavar="FILE", help="Write it as a page.")
 @cloud_options
 def bench(
     targets: tuple[str, ...],

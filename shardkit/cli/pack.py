@@ -25,6 +25,12 @@ KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
 
+corpus_option = click.option(
+    "--corpus",
+    type=click.Choice([*KINDS, "captions", "yolo"]),  # earlier names of metadata and parallel
+    help="Kind of input.  [default: detected]",
+)
+
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 
 token_options = together(
@@ -71,7 +77,7 @@ token_options = together(
 @click.option(
     "--to", type=click.Choice(CONTAINERS), help="Container format.  [default: npy for tokens]"
 )
-@click.option("--corpus", type=click.Choice(KINDS), help="Kind of input.  [default: detected]")
+@corpus_option
 @click.option(
     "--labels",
     metavar="FILE[:COLUMN]",
@@ -146,9 +152,8 @@ def pack(source: str, dest: str | None, only_estimate: bool, as_json: bool, **op
     DEST.spool.
     It is a folder of images (class folders or flat), of image-text pairs, of images with masks,
     boxes or other annotations, of text, of .jsonl, of .parquet, of arrays, of sound or film, or one
-    that Hugging Face datasets saved; arrays of rows (images.npy beside labels.npy, .npz,
-    .safetensors, HDF5, MNIST's idx files), TFRecord or LMDB files, one or a folder; or any files,
-    with --corpus files.
+    that Hugging Face datasets saved; arrays of rows (images.npy beside labels.npy, .npz, HDF5),
+    TFRecord or LMDB files, one or a folder; or any files, with --corpus files.
     Every column of a table becomes a field: pictures, sounds, labels, text, numbers. With a
     tokenizer, text is stored as ids, in npy unless --to says otherwise. DEST defaults to SOURCE's
     name and the format, in the current folder.

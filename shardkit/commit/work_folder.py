@@ -131,9 +131,10 @@ class WorkFolder:
     def damaged(self) -> ResumeError:
         """Return the error for a record that nobody can rely on."""
         return ResumeError(
-            f"{show_path(self.path / CHANGE_NAME)}, the record of a change, is damaged; if"
-            f" `shardkit verify` finds {show_path(self.dest)} whole, remove {show_path(self.path)},"
-            " else pack again with --overwrite"
+            f"{show_path(self.path / CHANGE_NAME)}, the record of a change, is damaged, or of"
+            " another version of shardkit, which ends it by the same command; if `shardkit verify`"
+            f" finds {show_path(self.dest)} whole, remove {show_path(self.path)}, else pack again"
+            " with --overwrite"
         )
 
     def end(self, change: Change) -> None:

@@ -361,6 +361,7 @@ def notes_on_labels(names: Iterable[str], sure: Iterable[str] = ()) -> list[str]
     if not odd:
         return []
     return [
-        f"{first_few(odd)}: not cls, though named as labels: cls is the only column of whole"
-        " numbers from 0 that is called label (y or target of arrays and records): docs/recipes"
+        f"{first_few(odd)}: not cls, though named as labels: whole numbers from 0 become cls, if"
+        " one column alone has them and is called label (of arrays and records also y or target):"
+        " docs/recipes"
     ]

@@ -38,6 +38,9 @@ WINDOW_PART = 8
 """What is needed within so many bytes, or this part of the cache, may evict what is needed later. A
 larger window means more fetches, as blocks go sooner than they must."""
 
+WAIT_S = 0.01
+"""How often it is looked whether a batch has space, while others hold too much."""
+
 MOST_REMOTES = 16
 """Places, and credentials for them, that connections are kept to."""
 
@@ -148,6 +151,9 @@ class BlockCache:
             StorageError: the cache cannot hold them.
         """
         _check_range(split, numbers)
+        self.evictor.release(reader)
+        while not self.evictor.fits(split, numbers):  # each gets all of a batch, and none waits
+            await asyncio.sleep(WAIT_S)  # with a part of it that others need
         self.evictor.hold(reader, split, numbers)
         self.evictor.touch(split, numbers)
         try:

@@ -27,7 +27,7 @@ AT_ONCE = 64
 """Blocks go in lots of this part of the cache: finding those that are needed last takes 10 ms for
 each million of blocks."""
 
-COPY_S = 2.0
+COPY_S = 0.2
 """How long blocks stay for a reader that was told that they are there. Copying takes
 milliseconds, and who comes late asks again."""
 
@@ -104,6 +104,18 @@ class Evictor:
         self._held[reader] = split, numbers
         np.add.at(split.held, numbers, 1)
 
+    def fits(self, split: CachedSplit, numbers: Integers) -> bool:
+        """Return True if these have space beside all that readers hold, or if none holds any."""
+        self._release_copied()
+        held = sum(int(own.blocks.bytes_of(their).sum()) for own, their in self._held.values())
+        needed = int(split.blocks.bytes_of(numbers).sum())
+        return not self._held or held + needed <= self.capacity()
+
+    def _release_copied(self) -> None:
+        now = time.monotonic()
+        for reader in [one for one, since in self._copying.items() if now - since > COPY_S]:
+            self.release(reader)
+
     def release(self, reader: int) -> None:
         """Let go what a reader held."""
         self._copying.pop(reader, None)
@@ -163,9 +175,7 @@ class Evictor:
             self.orphans.drop_oldest()
         if self._used + num_bytes <= most:
             return
-        now = time.monotonic()
-        for reader in [one for one, since in self._copying.items() if now - since > COPY_S]:
-            self.release(reader)
+        self._release_copied()
         slack, dropped = min(most // AT_ONCE, most // 2), 1
         while (excess := self._used + num_bytes - most) > 0 and dropped:
             dropped = 0  # some blocks have less bytes than a full one
