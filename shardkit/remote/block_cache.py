@@ -39,7 +39,7 @@ WINDOW_PART = 8
 larger window means more fetches, as blocks go sooner than they must."""
 
 WAIT_S = 0.01
-"""How often it is looked whether a batch has space, while others hold too much."""
+"""Between two looks whether a batch has space, while others hold too much."""
 
 MOST_REMOTES = 16
 """Places, and credentials for them, that connections are kept to."""
@@ -151,10 +151,8 @@ class BlockCache:
             StorageError: the cache cannot hold them.
         """
         _check_range(split, numbers)
-        self.evictor.release(reader)
-        while not self.evictor.fits(split, numbers):  # each gets all of a batch, and none waits
-            await asyncio.sleep(WAIT_S)  # with a part of it that others need
-        self.evictor.hold(reader, split, numbers)
+        while not self.evictor.hold(reader, split, numbers):  # all of a batch, or none of it:
+            await asyncio.sleep(WAIT_S)  # nobody waits with a part that others need
         self.evictor.touch(split, numbers)
         try:
             self._fetch_missing(split, dataset, numbers)

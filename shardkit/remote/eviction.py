@@ -88,28 +88,29 @@ class Evictor:
 
     # --- who holds what -------------------------------------------------------------------
 
-    def hold(self, reader: int, split: CachedSplit, numbers: Integers) -> None:
-        """Keep these until the reader holds others, or none.
+    def hold(self, reader: int, split: CachedSplit, numbers: Integers) -> bool:
+        """Keep these until the reader holds others, or none. Return False, and keep none, while
+        others hold so much that these have no space.
 
         Raises:
             StorageError: they alone are more than the cache holds.
         """
         self.release(reader)
+        self._release_copied()
         needed, most = int(split.blocks.bytes_of(numbers).sum()), self.capacity()
         if needed > most:
             raise StorageError(
                 f"{self._shown()}, and one batch needs {needed}: make cache_bytes larger, or"
                 " use a cache_dir on another disk, or smaller batches"
             )
+        if self._held_bytes() + needed > most:
+            return False
         self._held[reader] = split, numbers
         np.add.at(split.held, numbers, 1)
+        return True
 
-    def fits(self, split: CachedSplit, numbers: Integers) -> bool:
-        """Return True if these have space beside all that readers hold, or if none holds any."""
-        self._release_copied()
-        held = sum(int(own.blocks.bytes_of(their).sum()) for own, their in self._held.values())
-        needed = int(split.blocks.bytes_of(numbers).sum())
-        return not self._held or held + needed <= self.capacity()
+    def _held_bytes(self) -> int:
+        return sum(int(s.blocks.bytes_of(n).sum()) for s, n in self._held.values())
 
     def _release_copied(self) -> None:
         now = time.monotonic()
@@ -183,11 +184,10 @@ class Evictor:
                 self._drop(split, numbers)
                 dropped += len(numbers)
         if self._used + num_bytes > most:
-            held = sum(int(s.blocks.bytes_of(n).sum()) for s, n in self._held.values())
             raise StorageError(
                 f"{self._shown()}, and the batches that {len(self._held)} readers are making need"
-                f" {held}: make cache_bytes larger, or use a cache_dir on another disk, fewer"
-                " workers or smaller batches"
+                f" {self._held_bytes()}: make cache_bytes larger, or use a cache_dir on another"
+                " disk, fewer workers or smaller batches"
             )
 
     def drop(self, split: CachedSplit) -> None:
