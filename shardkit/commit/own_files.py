@@ -149,6 +149,15 @@ def entries_below(fd: int) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
             os.close(folder)
 
 
+def exists(path: str | bytes, fd: int) -> bool:
+    """Return True if there is anything, a link too, at a path in an open folder."""
+    try:
+        os.lstat(path, dir_fd=fd)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def create(path: Path) -> IO[bytes]:
     """Open a new file to be written, in the place of any file or link of its name."""
     path.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from typing import Any
 from shardkit.commit.durable_files import fsync_path
 from shardkit.commit.leases import Lease, is_lease, refuse_leased
 from shardkit.commit.locks import Lock
-from shardkit.commit.own_files import opened, refuse_others, remove
+from shardkit.commit.own_files import exists, opened, refuse_others, remove
 from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.errors import ResumeError, ShardkitError
 from shardkit.system.paths import show_path
@@ -140,7 +140,7 @@ class WorkFolder:
     def end(self, change: Change) -> None:
         """Do what is left of a change, and forget it."""
         with opened(self.path) as work:
-            if not change.moves or _exists(change.moves[-1][0], work):
+            if not change.moves or exists(change.moves[-1][0], work):
                 self._put(change, work)
             elif not (self.dest / change.moves[-1][1]).exists():
                 raise ResumeError(
@@ -197,14 +197,6 @@ class WorkFolder:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _exists(path: str, work: int) -> bool:
-    try:
-        os.lstat(path, dir_fd=work)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _tells_holder(name: str) -> bool:

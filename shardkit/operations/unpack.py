@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.commit.own_files import entries_below
+from shardkit.commit.own_files import entries_below, exists
 from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DataError, DestinationError, UnsafePathError
 from shardkit.formats import TARS
@@ -181,7 +181,7 @@ class _Writer:
     def __init__(self, dest: Path) -> None:
         self._dest = dest
         dest.mkdir(parents=True, exist_ok=True)
-        self._folder = WorkFolder(dest, dest / WORK_NAME)
+        self._work = WorkFolder(dest, dest / WORK_NAME)
         self._fd = self._work_fd = -1
         self.found: set[bytes] = set()
         self._folders = {b""}
@@ -192,7 +192,7 @@ class _Writer:
         try:
             self._fd = os.open(dest, os.O_RDONLY | os.O_DIRECTORY)
             self._work_fd = os.open(WORK_NAME, _FOLDER, dir_fd=self._fd)
-            self._folder.clear()
+            self._work.clear()
             self._find()
         except BaseException:
             self.close()
@@ -267,7 +267,7 @@ class _Writer:
         """Give a file of the work folder its place."""
         try:
             self._make_folder(path.rpartition(b"/")[0])
-            if _exists(path, self._fd):
+            if exists(path, self._fd):
                 raise DataError(
                     f"two samples hold the file {show_path(path)}: the dataset is damaged, or was"
                     " made of tars whose splits repeat keys; convert the tars of each split apart"
@@ -327,12 +327,12 @@ class _Writer:
     def close(self) -> None:
         """Remove the work folder."""
         try:
-            self._folder.clear()
+            self._work.clear()
         finally:
             for fd in (self._work_fd, self._fd):
                 if fd >= 0:
                     os.close(fd)
-            self._folder.close()
+            self._work.close()
 
     def __enter__(self) -> Self:
         return self
@@ -344,14 +344,6 @@ class _Writer:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_NOFOLLOW
 _APPEND = os.O_WRONLY | os.O_NOFOLLOW | os.O_CREAT | os.O_APPEND
-
-
-def _exists(path: bytes, fd: int) -> bool:
-    try:
-        os.stat(path, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _in_order(fd: int, sizes: Integers, order: Integers) -> Iterator[bytes]:
