@@ -59,7 +59,7 @@ class ExportFolder:
         return self
 
     def publish(self, record: dict[str, Any]) -> int:
-        """Give the folder its name. Returns the bytes of all files in it, but for its marker.
+        """Give the folder its name. Return the bytes of all files in it, but for its marker.
 
         ``record`` is what else the marker says, as JSON.
         """
@@ -126,13 +126,13 @@ class ExportFolder:
 
 
 def _files_in(folder: Path) -> list[str]:
-    """Relative paths, sorted, of all that is no folder."""
+    """Return the relative paths, sorted, of all that is no folder."""
     found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _listed(folder: Path) -> set[str] | None:
-    """The files that an export wrote, its marker among them; None if the folder is none."""
+    """Return the files that an export wrote, and its marker; None if the folder is none."""
     try:
         raw = json.loads(read_own(folder / MARKER) or b"")
     except (OSError, ValueError, RecursionError):

@@ -37,20 +37,19 @@ _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")
 
 
 def dataset_files(info: DatasetInfo) -> list[str]:
-    """Names of all files a dataset may have but shardkit.json itself."""
+    """Return the names of all files a dataset may have but shardkit.json itself."""
     return [REJECTED_NAME, *info.file_bytes]
 
 
 def left_over(names: Collection[str], info: DatasetInfo) -> set[str]:
-    """Of the names that lie beside a dataset, those of its splits' shards and index which it does
-    not list: left over from something else that was written there."""
+    """Return the names beside a dataset that its splits' shards and index may have, and that it
+    does not list: left over from something else that was written there."""
     own = {name for name in names if _is_file_of(name, info.splits)}
     return own - set(dataset_files(info))
 
 
 def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
-    """Those file names, sorted, that only a file of a dataset may bear, and none of this one, of
-    which these are listed, does.
+    """Return the names, sorted, that only files of a dataset have, and that it does not list.
 
     ``train-*.tar`` would take a stray shard for one of the dataset's.
     """
@@ -63,7 +62,7 @@ def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
 
 
 def all_files(folder: Path, info: DatasetInfo) -> set[str]:
-    """Names of the files of all versions, of which this is the last, but for shardkit.json.
+    """Return the names of the files of all versions up to this one, but for shardkit.json.
 
     Raises:
         IndexFileError: what an older version says is damaged.
@@ -76,7 +75,7 @@ def all_files(folder: Path, info: DatasetInfo) -> set[str]:
 
 
 def files_to_replace(dest: Path) -> list[str]:
-    """Names of the files of the dataset that stands here, shardkit.json apart.
+    """Return the names of the files of the dataset that stands here, shardkit.json apart.
 
     Shards of its splits that it does not list are left over from something, and count as its own.
     Where shardkit.json is damaged, names alone decide.

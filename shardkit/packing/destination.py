@@ -79,14 +79,14 @@ class Destination:
 
     @property
     def name(self) -> Path | str:
-        """What the dataset is called when it is whole."""
+        """Return the name of the dataset when it is whole."""
         return self.dest
 
     def deliver(self, receipt: Receipt) -> None:
-        """Called with each finished shard: it stays where it is until the end."""
+        """Take a finished shard: here it stays where it is until the end."""
 
     def size_of(self, name: str) -> int:
-        """Bytes of a finished file; -1 if it is not there."""
+        """Return the bytes of a finished file; -1 if it is not there."""
         return file_size(self.stage / name)
 
     def _refuse_others(self) -> None:
@@ -106,7 +106,7 @@ class Destination:
             )
 
     def taken(self) -> DestinationError:
-        """The error for a destination that already holds a dataset."""
+        """Return the error for a destination that already holds a dataset."""
         return DestinationError(
             f"{show_path(self.dest)} already holds a dataset; pass --overwrite to replace it, or"
             " choose another destination"
@@ -136,13 +136,13 @@ class Destination:
             raise self.taken()
 
     def _is_of_other(self) -> bool:
-        """Whether what was started is to replace this dataset by another source's: who did not say
-        ``overwrite`` does not mean that, and before all is listed nothing else would tell."""
+        """Return True if what was started is to replace this dataset by another source's. Without
+        ``overwrite`` that is not meant, and before all is listed nothing else would tell."""
         path = self.work / _SOURCE
         return path.exists() and read_record(path) not in (None, self._source)
 
     def finished(self, recipe: dict[str, Any], kind: type[T]) -> T | None:
-        """The result of a call that was killed when only tidying up was left, if it was this one.
+        """Return the result of a call that was killed while it tidied up, if it was this one.
 
         Raises:
             DestinationError: it was another one.
@@ -195,7 +195,7 @@ class Destination:
             )
 
     def forget_shards(self) -> None:
-        """Forget all that was done, but not of what and how."""
+        """Forget all that was done, but not from what and how."""
         self._folder.clear(OPTIONS_NAME, _SOURCE)
         self.stage.mkdir()
         self.scratch.mkdir()

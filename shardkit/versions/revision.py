@@ -68,7 +68,7 @@ class VersionResult:
     def of(
         cls, dest: Path, version: int, what: str, info: DatasetInfo, **others: Any
     ) -> VersionResult:
-        """Of what a version has, and the other attributes."""
+        """Return the result for what a version has, and the other attributes."""
         splits = {name: split.num_rows for name, split in info.splits.items()}
         return cls(dest, version, what, splits, sum(splits.values()), **others)
 
@@ -108,7 +108,7 @@ class Revision:
             self._end_change(recipe)
             self.place = own_dataset(self.dest)
             self.number = self.place.info.version + 1
-            self.is_resumed = self._is_same(recipe)
+            self._begin(recipe)
         except BaseException:
             self.close()
             raise
@@ -134,18 +134,17 @@ class Revision:
         else:
             self.notes.append(f"an interrupted change was ended first: {made.what}")
 
-    def _is_same(self, recipe: dict[str, Any]) -> bool:
-        """Whether a call like this was killed here before it was ready; else nothing is kept of
-        what was begun."""
+    def _begin(self, recipe: dict[str, Any]) -> None:
+        """Keep what a call like this had begun, which was killed before it was ready; nothing of
+        another."""
         asked = {"recipe": recipe, "version": self.number}
         path = self.work / _STARTED
-        if path.exists() and read_record(path) == asked:
-            return True
         if path.exists():
+            if read_record(path) == asked:
+                return
             self.notes.append("another change that was begun, and not ready, is given up")
         self._folder.clear()
         write_record(path, asked)
-        return False
 
     def write(self, name: str, parts: Sequence[OwnRows], info: DatasetInfo) -> SplitInfo:
         """Write the index of one split, of these rows end to end, into the stage.
@@ -190,7 +189,7 @@ class Revision:
         self._folder.commit(Change(recipe, {**asdict(result), "dest": ""}, names))
 
     def was_last(self, recipe: dict[str, Any]) -> bool:
-        """Whether a call like this made the version that is there."""
+        """Return True if a call like this made the version that is there."""
         history = self.place.info.history
         return bool(history) and history[-1].asked == _digest(recipe)
 
@@ -204,7 +203,7 @@ class Revision:
         return replace(info, history=[*history, line])
 
     def _refuse_lost(self, names: Sequence[str]) -> None:
-        """Nothing but what is of the last version alone is ever replaced."""
+        """Raise DestinationError unless only what is of the last version alone is replaced."""
         replaced = {REJECTED_NAME, *self.place.info.signposts}
         for name in names:
             if name not in replaced and (self.dest / name).exists():
@@ -232,7 +231,7 @@ class Revision:
 
 
 def own_dataset(folder: Path) -> Located:
-    """The dataset of ours in a folder."""
+    """Return the dataset of ours in a folder. Raises UsageError if it is of others."""
     place = locate(folder)
     if place.tars or not all(split.has_checksums for split in place.info.splits.values()):
         raise UsageError(

@@ -35,7 +35,7 @@ PARTS = tuple(field.name for field in fields(WorkerTimes) if field.name not in (
 
 @dataclass(frozen=True)
 class Loop:
-    """What the formulas need of one rank; times are seconds a step.
+    """One rank as the formulas need it; times are seconds a step.
 
     Attributes:
         step: as it is, T. free: if loading costs nothing, G; never more. gap: of T, beginning
@@ -65,7 +65,7 @@ class Loop:
 
     @property
     def formula(self) -> float:
-        """What loading takes of the step as it is, by the formula."""
+        """Return the time that loading takes of the step as it is, by the formula."""
         return modelled(self, self.work, self.workers)
 
     @property
@@ -81,7 +81,7 @@ class Loop:
 
     @property
     def is_limited(self) -> bool:
-        """Whether loading sets the pace, so that what was measured is how long it takes."""
+        """Return True if loading sets the pace, so that what was measured is how long it takes."""
         if self.workers == 0:
             return True
         is_late = self.steady > self.free * STALLS and not self.comes_in_time
@@ -89,7 +89,8 @@ class Loop:
 
     @property
     def comes_in_time(self) -> bool:
-        """Whether workers make batches fast enough by far, had they the cores that others use."""
+        """Return True if workers make batches fast enough by far, had they the cores that others
+        use."""
         made, alone = made_in(self.work), replace(self, others=0.0)
         if self.workers == 0 or made <= 0 or alone.formula > self.free:
             return False
@@ -97,19 +98,21 @@ class Loop:
 
     @property
     def fit(self) -> float:
-        """How many times as long loading takes as the formula says; 1 where that cannot be seen."""
+        """Return how many times as long loading takes as the formula says; 1 where that cannot be
+        seen."""
         if self.formula <= 0 or not self.is_limited:
             return 1.0
         return (self.steady - (self.free if self.workers == 0 else 0.0)) / self.formula
 
     @property
     def taking(self) -> float:
-        """What a batch takes the loop that is there; no more than it was seen to wait."""
+        """Return the time to take a batch that is there; no more than was seen of waiting."""
         return min(self.handover, self.steady - self.free)
 
     @property
     def stall(self) -> float:
-        """What the loop waits for now and then, though batches come fast enough on average."""
+        """Return the time that the loop waits now and then, though batches come fast enough on
+        average."""
         return 0.0 if self.is_limited else self.steady - self.free - self.taking
 
 
