@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import run_python
 from trained import Rows
 
 import shardkit
@@ -388,3 +389,22 @@ def test_an_iteration_that_does_not_end_is_told_to(monkeypatch):
     running.close()
     assert told.is_set()
     assert not threads()
+
+
+LAST_STEP = """
+import torch
+from shardkit import CudaPrefetcher
+
+def busy(batch):
+    for _ in range(200):
+        batch = torch.nn.functional.interpolate(batch, (64, 64), mode="bilinear")
+    return batch
+
+batches = iter(CudaPrefetcher([torch.zeros(8, 3, 64, 64)] * 50, "cpu", transform=busy))
+next(batches)
+"""
+
+
+def test_a_script_may_end_in_mid_epoch() -> None:
+    """The thread is in torch's code then, and would abort the process as it asks for the GIL."""
+    assert run_python(LAST_STEP) == ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import math
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -15,6 +18,9 @@ POLL_S = 0.1
 
 PATIENCE_S = 0.5
 """How long an iteration that should end may take over its next item before it is stopped."""
+
+EXIT_S = 10.0
+"""How long an interpreter that exits in mid-epoch waits for the item that is being made."""
 
 _END: Any = object()
 
@@ -35,7 +41,11 @@ def in_background(
     ready: queue.Queue[Any] = queue.Queue(room)
     stop = threading.Event()
     thread = threading.Thread(target=_fill, args=(items, ready, stop), name="shardkit-prefetch")
-    thread.daemon = True  # an interpreter that exits in mid-epoch should not wait for it
+    thread.daemon = True  # an interpreter that exits in mid-epoch should not wait for all of it
+    end = partial(_end, thread, ready, stop, give_up)
+    # An interpreter that exits ends threads where they ask for its lock, and in torch's code that
+    # aborts the process: https://github.com/pytorch/pytorch/issues/190489. This one ends before.
+    atexit.register(end, EXIT_S)
     thread.start()
     try:
         while (item := ready.get()) is not _END:
@@ -44,8 +54,8 @@ def in_background(
             yield item
             del item
     finally:
-        stop.set()
-        _join(thread, ready, give_up)
+        atexit.unregister(end)
+        end()
 
 
 def _fill(items: Iterable[Any], ready: queue.Queue[Any], stop: threading.Event) -> None:
@@ -76,11 +86,17 @@ def _put(ready: queue.Queue[Any], item: object, stop: threading.Event) -> bool:
     return False
 
 
-def _join(
-    thread: threading.Thread, ready: queue.Queue[Any], give_up: Callable[[], object] | None
+def _end(
+    thread: threading.Thread,
+    ready: queue.Queue[Any],
+    stop: threading.Event,
+    give_up: Callable[[], object] | None,
+    at_most: float = math.inf,
 ) -> None:
+    """Stop the thread, and wait for it, ``at_most`` so many seconds."""
+    stop.set()
     waited = 0.0
-    while thread.is_alive():
+    while thread.is_alive() and waited < at_most:
         _drain(ready)  # it may wait for room
         thread.join(POLL_S)
         waited += POLL_S
