@@ -21,7 +21,7 @@ from shardkit.errors import DestinationError
 from shardkit.measure.bench import benchmark as bench_module
 from shardkit.measure.bench import scratch
 from shardkit.measure.bench.bench_report import BatchTimes, Row, Seconds, in_words
-from shardkit.measure.verdict import Interval
+from shardkit.measure.timing import Interval
 
 # --- made for the bench -------------------------------------------------------------------
 

@@ -303,7 +303,7 @@ def test_options_are_those_of_python(name: str) -> None:
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
         python |= {key: own[key] for key in OPTIONS}
-    # --system is a question of its own: shardkit.measure.image_support.system() in Python.
+    # --system is a question of its own: shardkit.measure.machine.system() in Python.
     shared = {"source", "dataset", "parts", "first", "second", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate", "only_open"}
     shared |= {"names", "classes"}  # of Python objects

@@ -250,7 +250,7 @@ def test_only_functions_that_need_it_import_torch() -> None:
     elsewhere = {"images.nvjpeg", "batches.collate", "batches.maker"}
     elsewhere |= {"watching.tools"}
     elsewhere |= {"batches.parcels"}
-    assert using - feeding == elsewhere | TORCH_CLASSES | {"measure.image_support"}
+    assert using - feeding == elsewhere | TORCH_CLASSES | {"measure.machine"}
 
 
 def test_public_names() -> None:

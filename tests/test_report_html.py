@@ -28,7 +28,7 @@ from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.figures import amount, shortened
 from shardkit.measure.machine import machine
 from shardkit.measure.page import BLOCK, showable
-from shardkit.measure.verdict import Interval
+from shardkit.measure.timing import Interval
 
 EVIL = "<script>alert(1)</script>"
 

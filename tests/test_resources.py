@@ -10,7 +10,7 @@ from conftest import write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.measure.image_support import advice, is_simd, system
+from shardkit.measure.machine import advice, is_simd, system
 from shardkit.system.resources import Allowance, allowance, read_allowance, shm_free
 
 GIB = 1 << 30
@@ -168,5 +168,5 @@ def test_the_simd_build() -> None:
 
 def test_what_reads_pictures_here() -> None:
     found = system()
-    assert found.kernel["is_available"] == (found.kernel["why_not"] == "")
-    assert found.pillow is not None and found.jpeg_backends
+    assert found["kernel"]["is_available"] == (found["kernel"]["why_not"] == "")
+    assert found["pillow"] is not None and found["jpeg_backends"]

@@ -8,11 +8,9 @@ import mmap
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shardkit.errors import UsageError
 from shardkit.measure.machine import describe, machine
 from shardkit.measure.timing import Measurement, Result, Work, interleave
 from shardkit.system import page_cache
@@ -66,27 +64,6 @@ def test_a_case_may_bring_its_own_seconds() -> None:
     assert 0 < rate < math.inf, "of a clock that stood still"
 
 
-@pytest.mark.parametrize(("rounds", "warmup"), [(0, 1), (-1, 0), (1, -1)])
-def test_no_rounds_are_refused(rounds: int, warmup: int) -> None:
-    with pytest.raises(UsageError, match="rounds must be 1 or more"):
-        interleave({"a": lambda: Work(1)}, rounds, warmup)
-
-
-def test_no_cases_are_refused() -> None:
-    with pytest.raises(UsageError, match="no case"):
-        interleave({})
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{}, {"samples": -1}, {"bytes": -1}, {"samples": 1, "seconds": -1},
-     {"samples": 1, "seconds": math.nan}],
-)  # fmt: skip
-def test_work_that_is_none_is_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="work"):
-        Work(**bad)
-
-
 # --- arithmetic ---------------------------------------------------------------------------
 
 
@@ -99,13 +76,6 @@ def test_a_ratio_may_go_by_bytes() -> None:
     works = {"copy": Work(bytes=100, seconds=1.0), "read": Work(samples=5, bytes=80, seconds=1.0)}
     result = Result({name: Measurement(name, (work,)) for name, work in works.items()})
     assert result.ratio("read", "copy", "bytes") == 0.8
-    with pytest.raises(UsageError, match="'copy' counted no samples"):
-        result.ratio("read", "copy")
-
-
-def test_an_unknown_case_is_named() -> None:
-    with pytest.raises(UsageError, match="no case 'c' was timed, only a, b"):
-        result_of([(1, 1, 1, 1)]).ratio("a", "c")
 
 
 def test_the_cache_state_is_known_only_where_all_rounds_agree() -> None:

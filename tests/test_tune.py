@@ -26,7 +26,7 @@ from shardkit import Loader
 from shardkit.errors import StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading.settings import Settings
-from shardkit.measure.timing import Work
+from shardkit.measure.timing import Work, spread
 from shardkit.measure.tune import tuning as module
 from shardkit.measure.tune import workload
 from shardkit.measure.tune.tuning import Tuning, tune, unsure
@@ -37,7 +37,6 @@ from shardkit.measure.tune.workload import (
     least_batches,
     num_ahead,
 )
-from shardkit.measure.verdict import spread
 from shardkit.system.resources import Allowance
 
 FOUND = Allowance("Some CPU", 2, None, 10**12, 10**12, None)

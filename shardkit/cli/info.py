@@ -15,7 +15,6 @@ from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import first_few, is_url, show_path
 
 if TYPE_CHECKING:
-    from shardkit.measure.image_support import System
     from shardkit.operations.duplicates import Duplicates
     from shardkit.operations.info import SplitSummary, Summary
 
@@ -163,7 +162,7 @@ def _value(field: str, encoding: str, classes: list[str] | None) -> str:
 
 
 def _info_of_system(as_json: bool) -> None:
-    from shardkit.measure.image_support import system
+    from shardkit.measure.machine import system
 
     found = system()
     if as_json:
@@ -172,21 +171,21 @@ def _info_of_system(as_json: bool) -> None:
         _echo_system(found)
 
 
-def _echo_system(found: System) -> None:
-    facts, pil, torch = found.machine, found.pillow, found.torch
+def _echo_system(found: dict[str, Any]) -> None:
+    facts, pil, torch, kernel = (found[name] for name in ("machine", "pillow", "torch", "kernel"))
     click.echo(
         f"shardkit {__version__}, Python {facts.python} on {facts.cpu},"
         f" {count(facts.cores, 'core')}, {facts.memory_bytes / 2**30:.0f} GiB"
     )
-    click.echo(f"  JPEGs: {', '.join(found.jpeg_backends) or 'nothing decodes them'}")
+    click.echo(f"  JPEGs: {', '.join(found['jpeg_backends']) or 'nothing decodes them'}")
     name = f"{pil['name']} {pil['version']}" if pil else "nothing: no Pillow"
     click.echo(f"  other pictures: {name}")
     speed = " (vectorised)" if pil and pil["is_simd"] else ""
     click.echo(f"  resizing: {name}{speed}")
-    click.echo(f"  kernel: {'built' if found.kernel['is_available'] else found.kernel['why_not']}")
-    click.echo(f"  on the GPU: {'nvJPEG, by torchvision' if found.nvjpeg else 'nothing'}")
+    click.echo(f"  kernel: {'built' if kernel['is_available'] else kernel['why_not']}")
+    click.echo(f"  on the GPU: {'nvJPEG, by torchvision' if found['nvjpeg'] else 'nothing'}")
     click.echo(f"  torch: {torch['version']}, {torch['device'] or 'no CUDA device'}")
-    if found.advice:
+    if found["advice"]:
         click.echo("  to get faster:")
-    for line in found.advice:
+    for line in found["advice"]:
         click.echo(f"    {line}")

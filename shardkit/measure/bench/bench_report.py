@@ -13,7 +13,7 @@ from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.figures import NOTHING, amount, percent, times
 from shardkit.measure.machine import Machine, describe
 from shardkit.measure.page import Section, bar, page
-from shardkit.measure.verdict import Interval
+from shardkit.measure.timing import Interval
 
 VERSION = 2
 """Of the JSON; a higher one if a field goes or changes its meaning."""
@@ -61,7 +61,7 @@ class Row:
         cache: ``warm``, ``cold`` or ``unknown``. rounds: that were timed. samples: a round.
         samples_per_s, bytes_per_s: medians of the rounds, and their intervals.
         ratio: of its rate to that of the first target with as many workers; None for the first.
-        verdict: see :data:`shardkit.measure.verdict.Verdict`.
+        verdict: see :data:`shardkit.measure.timing.Verdict`.
         limit: the name of the nearest, or None. of_limit: the share of it that is reached.
         seconds: of a round. device_bytes: read from the device in a round; None where nobody
             counts them. dataset_bytes: of all files that are read from.

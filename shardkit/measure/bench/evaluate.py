@@ -24,8 +24,7 @@ from shardkit.measure.bench.cases import Loading, limits_of
 from shardkit.measure.bench.options import BenchOptions
 from shardkit.measure.bench.same import Samples
 from shardkit.measure.machine import commit, machine
-from shardkit.measure.timing import Measurement, Result, Unit
-from shardkit.measure.verdict import Interval, spread, verdict
+from shardkit.measure.timing import Interval, Measurement, Result, Unit, spread, verdict
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.page_cache import Cache

@@ -18,7 +18,7 @@ SIZE = 224
 
 ROUNDS = 20
 """Rounds of a warm bench. Five wild ones on either side change nothing, see
-:mod:`shardkit.measure.verdict`: with 12, which leave room for two, a slow-down of 1.3 was missed in
+:mod:`shardkit.measure.timing`: with 12, which leave room for two, a slow-down of 1.3 was missed in
 every sixth run on two cores that eight processes wanted. More and shorter rounds find more than
 fewer and longer ones."""
 

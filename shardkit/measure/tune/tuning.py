@@ -21,10 +21,9 @@ from shardkit.loading.loader import Loader
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.measure.machine import machine
-from shardkit.measure.timing import Work, interleave
+from shardkit.measure.timing import Interval, Work, interleave, spread, verdict
 from shardkit.measure.tune.race import PREFETCHES, Race, between, each_kind, why_not
 from shardkit.measure.tune.workload import Workload
-from shardkit.measure.verdict import Interval, spread, verdict
 from shardkit.readers import open as open_dataset
 from shardkit.system.page_cache import Cache
 from shardkit.system.paths import show_path
