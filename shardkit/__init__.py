@@ -41,8 +41,8 @@ _HOME = {
     "normalize": "shardkit.loading.normalize",
     "bench": "shardkit.measure.bench.benchmark",
     "stage": "shardkit.operations.stage",
-    "tune": "shardkit.measure.tune.tuning",
-    "Tuning": "shardkit.measure.tune.tuning",
+    "tune": "shardkit.measure.tuning",
+    "Tuning": "shardkit.measure.tuning",
     "watch": "shardkit.watching.by_hand",
     "ShardkitError": "shardkit.errors",
 }
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from shardkit.loading.loader import Loader as Loader
     from shardkit.loading.normalize import normalize as normalize
     from shardkit.measure.bench.benchmark import bench as bench
-    from shardkit.measure.tune.tuning import Tuning as Tuning
-    from shardkit.measure.tune.tuning import tune as tune
+    from shardkit.measure.tuning import Tuning as Tuning
+    from shardkit.measure.tuning import tune as tune
     from shardkit.operations.convert import convert as convert
     from shardkit.operations.diff import diff as diff
     from shardkit.operations.info import info as info

@@ -19,7 +19,6 @@ from conftest import Run, write
 import shardkit
 from shardkit.errors import DestinationError
 from shardkit.measure.bench import benchmark as bench_module
-from shardkit.measure.bench import scratch
 from shardkit.measure.bench.bench_report import BatchTimes, Row, Seconds, in_words
 from shardkit.measure.timing import Interval
 
@@ -50,7 +49,7 @@ def test_formats(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = bench(images, formats=["tar", "npy"], limit=7, batch_size=4)
     assert [row["target"] for row in chosen["rows"]] == ["folder", "webdataset", "npy"]
     assert re.search("3 targets returned the same [67] samples", chosen["checked"])
-    monkeypatch.setattr(scratch, "NUM_BYTES", 4000)
+    monkeypatch.setattr(bench_module, "NUM_BYTES", 4000)
     found = re.search(r"same (\d+) samples", bench(images, formats="npy", batch_size=1)["checked"])
     assert found is not None
     assert 2 <= int(found[1]) <= 12
@@ -63,7 +62,7 @@ def test_where_the_source_cannot_be_written_beside_the_current_folder_serves(
     other = tmp_path / "here"
     other.mkdir()
     monkeypatch.chdir(other)
-    real = scratch.tempfile.mkdtemp
+    real = bench_module.tempfile.mkdtemp
     refused = [images.parent]
 
     def refuse(prefix: str, dir: Path) -> str:
@@ -71,7 +70,7 @@ def test_where_the_source_cannot_be_written_beside_the_current_folder_serves(
             raise PermissionError(13, "Permission denied")
         return real(prefix=prefix, dir=dir)
 
-    monkeypatch.setattr(scratch.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(bench_module.tempfile, "mkdtemp", refuse)
     said: list[str] = []
     bench(images, formats="npy", say=said.append, rounds=1)
     assert f" in {other}/.shardkit-bench-" in said[0]
@@ -90,7 +89,7 @@ def test_interrupted_nothing_is_left(
         raise KeyboardInterrupt
 
     if where == "packing":
-        monkeypatch.setattr(scratch, "run_pack", interrupt)
+        monkeypatch.setattr(bench_module, "run_pack", interrupt)
     else:
         monkeypatch.setattr(bench_module, "interleave", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -114,9 +113,9 @@ def test_ended_from_outside_it_leaves_nothing_for_long(images: Path, number: int
     said = process.communicate(timeout=60)[1]
     if number == signal.SIGKILL:
         assert len(left_in(images.parent)) == 1
-        with scratch._scratch(images.parent) as mine:
+        with bench_module._scratch(images.parent) as mine:
             assert left_in(images.parent) == [mine.name], "the next one removes it"
-            with scratch._scratch(images.parent):
+            with bench_module._scratch(images.parent):
                 assert len(left_in(images.parent)) == 2, "but not what is in use"
     else:
         assert process.returncode == 128 + number

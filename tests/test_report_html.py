@@ -24,7 +24,7 @@ from shardkit.measure.bench.bench_report import (
     in_words,
     write_page,
 )
-from shardkit.measure.bench.options import BenchOptions
+from shardkit.measure.bench.cases import BenchOptions
 from shardkit.measure.figures import amount, shortened
 from shardkit.measure.machine import machine
 from shardkit.measure.page import BLOCK, showable

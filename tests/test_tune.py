@@ -26,16 +26,17 @@ from shardkit import Loader
 from shardkit.errors import StorageError, UsageError
 from shardkit.loading import auto
 from shardkit.loading.settings import Settings
+from shardkit.measure import tuning as module
+from shardkit.measure.race import footprint
 from shardkit.measure.timing import Work, spread
-from shardkit.measure.tune import tuning as module
-from shardkit.measure.tune import workload
-from shardkit.measure.tune.tuning import Tuning, tune, unsure
-from shardkit.measure.tune.workload import (
+from shardkit.measure.tuning import (
     Epoch,
+    Tuning,
     batches_per_s,
-    footprint,
     least_batches,
     num_ahead,
+    tune,
+    unsure,
 )
 from shardkit.system.resources import Allowance
 
@@ -100,7 +101,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
         def timed(self: Any, one: Settings, seconds: float) -> Work:
             return Work(self.batch_size, seconds=load_s(one), cache="warm")
 
-        monkeypatch.setattr(workload.Workload, "timed", timed)
+        monkeypatch.setattr(module.Workload, "timed", timed)
 
     return simulate
 
@@ -338,8 +339,9 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> No
 
 def test_what_does_not_fit_in_memory_is_cold(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[list[Path]] = []
-    monkeypatch.setattr(workload, "evict", lambda paths: dropped.append(paths) or 0.0)
-    monkeypatch.setattr(workload, "loads_per_s", lambda *given, **more: 100.0)
+    monkeypatch.setattr(module, "evict", lambda paths: dropped.append(paths) or 0.0)
+    monkeypatch.setattr(module, "watch", lambda *given, **more: [])
+    monkeypatch.setattr(module, "batches_per_s", lambda *given: 100.0)
     size = sum(path.stat().st_size for path in folder.iterdir())
     set_machine(monkeypatch, replace(FOUND, memory_bytes=size))
     assert tuned(folder).cache == "warm" and not dropped
@@ -348,7 +350,7 @@ def test_what_does_not_fit_in_memory_is_cold(folder: Path, monkeypatch: pytest.M
     assert found.cache == "cold"
     assert len(dropped) == 1 + sum(trial.rounds for trial in found.trials), "one to warm up"
     assert {path.name for path in dropped[0]} >= {"shardkit.json", "train-00000.jpg.npy"}
-    monkeypatch.setattr(workload, "evict", lambda paths: 0.5)
+    monkeypatch.setattr(module, "evict", lambda paths: 0.5)
     found = tuned(folder, cold=True)
     assert found.cache == "unknown"
     assert any(note.startswith("not all files could be dropped") for note in found.notes)
@@ -444,7 +446,7 @@ def test_interrupted_it_leaves_nothing_running(folder: Path, tmp_path: Path) -> 
         tmp_path / "tune.py",
         "import os, sys, time\n"
         "from shardkit.cli import main\n"
-        "from shardkit.measure.tune.workload import Workload\n"
+        "from shardkit.measure.tuning import Workload\n"
         "from shardkit.loading.settings import Settings\n"
         "timed = Workload.timed\n"
         "Workload.timed = lambda self, one, seconds: timed(\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.loading.settings import Settings
-from shardkit.measure.tune.race import (
+from shardkit.measure.race import (
     MEMORY_SHARE,
     Footprint,
     Race,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.measure.bench.options import ROUNDS
+from shardkit.measure.bench.cases import ROUNDS
 from shardkit.measure.timing import EQUAL, LEAST, Interval, num_cut, spread, verdict
 
 ratios = st.lists(st.floats(0.01, 100), min_size=1, max_size=40)

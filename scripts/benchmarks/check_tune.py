@@ -28,10 +28,9 @@ from shardkit import images
 from shardkit.batches.source import Source, check_source
 from shardkit.loading.settings import Settings
 from shardkit.loading.workers import WorkerType
+from shardkit.measure.race import PREFETCHES, scores, worker_counts
 from shardkit.measure.timing import Case, Work, interleave
-from shardkit.measure.tune.race import PREFETCHES, scores, worker_counts
-from shardkit.measure.tune.tuning import tune
-from shardkit.measure.tune.workload import Workload
+from shardkit.measure.tuning import Workload, tune
 from shardkit.reading.dataset import Dataset
 from shardkit.sequences.dataset import TokenDataset
 from shardkit.system.resources import allowance

@@ -16,8 +16,7 @@ from shardkit.measure.figures import milliseconds, table, times
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
-    from shardkit.measure.tune.tuning import Trial, Tuning
-    from shardkit.measure.tune.workload import Reading
+    from shardkit.measure.tuning import Reading, Trial, Tuning
 
 
 @click.command()
@@ -63,8 +62,8 @@ def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     uses the result. Where torchrun starts several processes on this machine, set LOCAL_WORLD_SIZE
     to their number: each has its share of the cores.
     """
-    from shardkit.measure.tune.tuning import tune as run
-    from shardkit.measure.tune.workload import reading
+    from shardkit.measure.tuning import reading
+    from shardkit.measure.tuning import tune as run
 
     positive("seconds", options["seconds"])
     what = reading(dataset, options["read"], options["split"], options["size"], options["seq_len"])

@@ -1,19 +1,29 @@
-"""The report of a bench: its values and JSON, the verdict in sentences, tables, and the page."""
+"""The report of a bench: made of what was measured, as JSON, in sentences, as tables and a page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from shardkit.arrays import Integers
 from shardkit.commit.durable_files import write_output
-from shardkit.measure.bench.options import BenchOptions
+from shardkit.images.sniff import IMAGE_FIELDS
+from shardkit.measure.bench.cases import BenchOptions, Loading, limits_of
 from shardkit.measure.figures import NOTHING, amount, percent, times
-from shardkit.measure.machine import Machine, describe
+from shardkit.measure.machine import Machine, commit, describe, machine
 from shardkit.measure.page import Section, bar, page
-from shardkit.measure.timing import Interval
+from shardkit.measure.timing import Interval, Measurement, Result, Unit, spread, verdict
+from shardkit.remote.urls import Url
+from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.page_cache import Cache
+from shardkit.system.paths import show_path
 
 VERSION = 2
 """Of the JSON; a higher one if a field goes or changes its meaning."""
@@ -57,7 +67,7 @@ class Row:
     Attributes:
         target: its name. format: ``lmdb``, ``folder`` ... path: absolute.
         workers, worker_type: as in
-            :class:`shardkit.measure.bench.options.BenchOptions`.
+            :class:`shardkit.measure.bench.cases.BenchOptions`.
         cache: ``warm``, ``cold`` or ``unknown``. rounds: that were timed. samples: a round.
         samples_per_s, bytes_per_s: medians of the rounds, and their intervals.
         ratio: of its rate to that of the first target with as many workers; None for the first.
@@ -122,6 +132,132 @@ class Report:
         return asdict(self)
 
 
+# --- made of what was measured ------------------------------------------------------------
+
+UNITS: tuple[Unit, Unit] = ("samples", "bytes")
+
+MOST_WARM = 0.01
+LEAST_COLD = 0.9
+"""Shares of the samples' bytes that may come from the device for warm, and must for cold. Cold less
+than 1, since what one sample shares a page with may have been measured before it."""
+
+NOT_COLD = {
+    "unknown": "some stayed in the page cache, or did not come from the device: mapped by"
+    " another process, another user's, or on a file system that cannot tell",
+    "warm": "in memory, whatever is dropped",
+}
+
+Cases = Mapping[str, Loading]
+"""By name."""
+
+
+def make_report(
+    cases: Cases,
+    limits: Iterable[str],
+    result: Result,
+    fields: Sequence[str],
+    sizes: Integers,
+    options: BenchOptions,
+) -> Report:
+    """Return the report of what was measured, on samples of these fields and sizes."""
+    rows = [_row(cases, name, result, options) for name in cases]
+    size = format_bytes(int(sizes.sum()))
+    checked = f"{len(sizes):,} samples of {', '.join(fields)}, {size}"
+    if (num := len({id(case.target) for case in cases.values()})) > 1:
+        checked = f"{num} targets returned the same {checked}"
+    return Report(
+        version=VERSION,
+        machine=machine(),
+        commit=commit(),
+        command="",
+        options=options,
+        checked=checked,
+        limits=tuple(
+            Limit(own.name, own.cache, *(statistics.median(own.rates(unit)) for unit in UNITS))
+            for own in map(result.__getitem__, limits)
+        ),
+        rows=tuple(rows),
+        notes=tuple(_notes(options, fields, rows)),
+    )
+
+
+def _row(cases: Cases, name: str, result: Result, options: BenchOptions) -> Row:
+    case, own = cases[name], result[name]
+    rounds = case.rounds[-len(own.works) :]
+    samples_per_s, bytes_per_s = (spread(own.rates(unit)) for unit in UNITS)
+    # Files that could not be dropped from memory are no limit.
+    names = limits_of(case.target, case.workers, options)
+    shares = {one: result.ratio(name, one) for one in names if result[one].cache != "unknown"}
+    limit = max(shares, key=shares.__getitem__, default=None)
+    spent = np.median([one.seconds for one in rounds], axis=0).tolist()
+    waits = 1e3 * np.concatenate([one.batch_s for one in rounds])
+    first = next(n for n, c in cases.items() if c.workers == case.workers)
+    cache, read = _cache(case, own)
+    ratio, word = None, "reference"
+    if name != first:
+        rates = (result[one].rates("samples") for one in (name, first))
+        ratio = spread([own / theirs for own, theirs in zip(*rates, strict=True)])
+        # Nothing is said of one that came from the disk and one that may not have.
+        is_mixed = {cache, _cache(cases[first], result[first])[0]} == {"cold", "unknown"}
+        word = "unclear" if is_mixed else verdict(ratio)
+    place = case.target.place
+    return Row(
+        target=case.target.name,
+        format=case.target.format,
+        path=str(place) if isinstance(place, Url) else show_path(os.path.abspath(place)),
+        workers=case.workers,
+        worker_type=options.worker_type,
+        cache=cache,
+        rounds=len(own.works),
+        samples=round(statistics.median(work.samples for work in own.works)),
+        samples_per_s=samples_per_s,
+        bytes_per_s=bytes_per_s,
+        ratio=ratio,
+        verdict=word,
+        limit=limit,
+        of_limit=None if limit is None else shares[limit],
+        batch_ms=BatchTimes(*np.percentile(waits, [50, 99, 100]).tolist()),
+        seconds=Seconds(*spent),
+        device_bytes=read,
+        dataset_bytes=case.dataset_bytes,
+    )
+
+
+def _cache(case: Loading, own: Measurement) -> tuple[Cache, int | None]:
+    """Return the state, and bytes that the device gave, if it counts them. Cold is only what the
+    page cache and the device's counter both call so."""
+    rounds = case.rounds[-len(own.works) :]
+    counts = [one.device_bytes for one in rounds if one.device_bytes is not None]
+    read = int(statistics.median(counts)) if counts else None
+    if case.target.is_in_memory:
+        return "warm", read
+    if own.cache == "cold":
+        expected = LEAST_COLD * min(case.sample_bytes, case.dataset_bytes)
+        return "cold" if read is None or read >= expected else "unknown", read
+    most = MOST_WARM * min(work.bytes for work in own.works)
+    is_warm = not case.is_cold and read is not None and read <= most
+    return "warm" if is_warm else "unknown", read
+
+
+def _notes(options: BenchOptions, fields: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    notes = []
+    if options.cold:
+        notes.append(
+            "cold: files were written out and dropped from the page cache (posix_fadvise) before"
+            " each case, which starts its workers anew; what a drive or a host caches was left"
+        )
+        for state, why in NOT_COLD.items():
+            names = ", ".join(dict.fromkeys(row.target for row in rows if row.cache == state))
+            notes += [f"not cold: {names}: {why}"] if names else []
+    if any(row.format == "folder" for row in rows):
+        notes.append(
+            "folder: its files, opened and read one by one; the loader and the decoder are the same"
+        )
+    if options.read == "raw" and not IMAGE_FIELDS.isdisjoint(fields):
+        notes.append("nothing was decoded: what training gets of it, --read train says")
+    return notes
+
+
 # --- in words -----------------------------------------------------------------------------
 
 
@@ -142,30 +278,22 @@ def in_words(rows: Sequence[Row], notes: Iterable[str]) -> list[str]:
     """Return the fastest, by how much, how far from the limit, and what takes the time; then the
     notes: a line each.
     """
-    best = _best(rows)
-    return [f"fastest: {_fastest(best, rows)}", _limited(best), *_unclear(rows), *notes]
-
-
-def _best(rows: Sequence[Row]) -> Row:
-    """Return the highest rate; of two in the same rounds, the one that won most of them."""
     best = max(rows, key=lambda row: row.samples_per_s.median)
-    is_behind = best.ratio is not None and best.ratio.median < 1
-    return reference(best, rows) if is_behind else best
+    if best.ratio is not None and best.ratio.median < 1:  # the other won most of the rounds
+        best = reference(best, rows)
+    line = (
+        f"{best.target} with {workers_in_words(best)}, {best.samples_per_s.median:,.0f} samples/s"
+    )
+    if best.ratio is not None:
+        median, low, high = map(times, (best.ratio.median, best.ratio.low, best.ratio.high))
+        ratio = f"{median} times {reference(best, rows).target} ({low} to {high})"
+        line = f"{line}, {ratio}, {best.verdict}"
+    return [f"fastest: {line}", _limited(best), *_unclear(rows), *notes]
 
 
 def reference(row: Row, rows: Sequence[Row]) -> Row:
     """Return the row that this one is compared with."""
     return next(one for one in rows if one.workers == row.workers)
-
-
-def _fastest(best: Row, rows: Sequence[Row]) -> str:
-    rate = f"{best.samples_per_s.median:,.0f} samples/s"
-    line = f"{best.target} with {workers_in_words(best)}, {rate}"
-    if best.ratio is None:
-        return line
-    median, low, high = map(times, (best.ratio.median, best.ratio.low, best.ratio.high))
-    ratio = f"{median} times {reference(best, rows).target} ({low} to {high})"
-    return f"{line}, {ratio}, {best.verdict}"
 
 
 def _limited(best: Row) -> str:
@@ -207,31 +335,18 @@ def write_page(path: str | Path, report: Report) -> None:
 def as_page(report: Report) -> str:
     """Return the page, as HTML."""
     heads, lines = rates(report)
-    fastest = max(row.samples_per_s.median for row in report.rows) or 1.0
     every = [row.samples_per_s.median for row in report.rows]
+    fastest = max(every) or 1.0
     every += [limit.samples_per_s for limit in report.limits]
-    bars = [bar(min(rate / fastest, 1.0)) for rate in every]
+    rows = [[*line, bar(min(r / fastest, 1.0))] for line, r in zip(lines, every, strict=True)]
     parts = [_case(row) | _times(row) for row in report.rows]
     sections = [
-        Section(
-            "Rates", [[*line, one] for line, one in zip(lines, bars, strict=True)], (*heads, "")
-        ),
+        Section("Rates", rows, (*heads, "")),
         Section("Where the time goes", [[*line.values()] for line in parts], tuple(parts[0])),
     ]
     names = ", ".join(dict.fromkeys(row.target for row in report.rows))
-    return page(
-        f"shardkit bench: {names}",
-        in_words(report.rows, report.notes),
-        _conditions(report),
-        sections,
-        json.dumps(report.to_json(), indent=1),
-    )
-
-
-def _conditions(report: Report) -> list[tuple[str, str]]:
-    """Return the machine, the state of the cache, and what was measured."""
     options = report.options
-    found = [
+    facts = [
         ("machine", describe(report.machine)),
         ("commit", report.commit or NOTHING),
         ("cache", cache_states(report.rows)),
@@ -240,8 +355,15 @@ def _conditions(report: Report) -> list[tuple[str, str]]:
             f"{report.checked}; {options.read}, batches of {options.batch_size},"
             f" {options.rounds} rounds, interleaved",
         ),
+        *([("command", report.command)] if report.command else []),
     ]
-    return [*found, ("command", report.command)] if report.command else found
+    return page(
+        f"shardkit bench: {names}",
+        in_words(report.rows, report.notes),
+        facts,
+        sections,
+        json.dumps(report.to_json(), indent=1),
+    )
 
 
 def rates(report: Report) -> tuple[list[str], list[list[str]]]:

@@ -1,5 +1,5 @@
-"""Cases that a bench times: a target with one number of workers, and limits that no reader on this
-machine can pass.
+"""Options of a bench and the cases that it times: a target with one number of workers, and limits
+that no reader on this machine can pass.
 """
 
 from __future__ import annotations
@@ -12,24 +12,95 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from shardkit import images
+from shardkit.arguments import integer
 from shardkit.arrays import Floats, Integers
 from shardkit.batches.source import Source
 from shardkit.batches.transform import Draws
+from shardkit.errors import UsageError
 from shardkit.images.fields import pictures_of
+from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
-from shardkit.measure.bench.options import SIZE, BenchOptions
+from shardkit.loading.workers import WorkerType
 from shardkit.measure.bench.target import Chosen, Target
 from shardkit.measure.timing import Case, Work
 from shardkit.order.batches import Last
 from shardkit.remote.urls import Url
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.refusals import os_errors
+
+Read = Literal["raw", "train", "tokens"]
+
+SIZE = 224
+"""Width and height of a crop for training, in pixels."""
+
+ROUNDS = 20
+"""Rounds of a warm bench. Five wild ones on either side change nothing, see
+:mod:`shardkit.measure.timing`: with 12, which leave room for two, a slow-down of 1.3 was missed in
+every sixth run on two cores that eight processes wanted. More and shorter rounds find more than
+fewer and longer ones."""
+
+COLD_ROUNDS = 12
+"""Rounds of a cold bench, each a whole epoch from the disk."""
+
+MOST_WORKERS = 512
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Options of :func:`bench`; checked when made, raising UsageError.
+
+    Attributes:
+        read: ``raw`` samples as :func:`shardkit.open` gives them, pictures as bytes; ``train``:
+            random crops of 224 pixels into uint8 batches; ``tokens``: windows of 2,048 tokens.
+        workers: counts, each measured with every target. worker_type: ``thread`` or ``process``.
+        batch_size: samples a batch. cold: drop the files from the page cache before each case.
+        rounds: in each, every case runs once; by default 20, or 12 cold.
+        limit: samples to measure, drawn by ``seed``, which orders them, too.
+    """
+
+    read: Read = "raw"
+    workers: tuple[int, ...] = (0, 2)
+    worker_type: WorkerType = "thread"
+    batch_size: int = 64
+    cold: bool = False
+    rounds: int | None = None
+    limit: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.read not in ("raw", "train", "tokens"):
+            raise UsageError(f"read must be raw, train or tokens, got {self.read!r}")
+        if self.worker_type not in ("thread", "process"):
+            raise UsageError(f"worker_type must be thread or process, got {self.worker_type!r}")
+        counts = [integer("workers", count) for count in self.workers]
+        if not counts or len(set(counts)) < len(counts):
+            raise UsageError(f"workers must be different counts, got {list(self.workers)}")
+        if max(counts) > MOST_WORKERS:
+            raise UsageError(f"workers: {max(counts):,} are too many, at most {MOST_WORKERS:,}")
+        integer("batch_size", self.batch_size, 1)
+        usual = COLD_ROUNDS if self.cold else ROUNDS
+        rounds = usual if self.rounds is None else integer("rounds", self.rounds, 1)
+        object.__setattr__(self, "rounds", rounds)
+        integer("seed", self.seed, None)
+        if self.limit is not None:
+            integer("limit", self.limit, 1)
+
+
+def refuse_without_pictures(read: Read, name: str, fields: Sequence[str]) -> None:
+    """Raise UsageError where pictures are to be cropped and there are none."""
+    if read == "train" and IMAGE_FIELDS.isdisjoint(fields):
+        raise UsageError(
+            f"{name} has the fields {', '.join(fields)}: no pictures to train; use --read raw"
+        )
+
+
+# --- how much a round does -----------------------------------------------------------------
 
 LEAST_S = 0.2
 """About how long a case takes. Shorter ones tell more of the machine's hiccups than of the case."""
@@ -98,19 +169,19 @@ class Loading:
         workers: int,
         options: BenchOptions,
     ) -> None:
-        self.target = target
-        self.workers = workers
+        self.target, self.workers, self.is_cold = target, workers, options.cold
         self.rounds: list[Round] = []
-        self.is_cold = options.cold
-        self._rows = rows
-        self._sizes = sizes
-        self._options = options
+        self._rows, self._sizes, self._options = rows, sizes, options
         self._counter = target.counter()
         self._kept: Source | None = None
         self._pace = Pace(workers)
 
     def __call__(self) -> Work:
-        cache: Cache = self._drop() if self.is_cold else "unknown"
+        cache: Cache = "unknown"
+        if self.is_cold:
+            gc.collect()  # a page that is still mapped cannot be dropped
+            with os_errors(f"dropping {self.target.name} from the page cache"):
+                cache = self.target.drop(self._rows)
         before = self._counter() if self._counter else 0
         work = self._cold_pass() if self.is_cold else self._warm_pass()
         read = self._counter() - before if self._counter else None
@@ -128,12 +199,6 @@ class Loading:
     def sample_bytes(self) -> int:
         """Bytes of the different samples that a round reads."""
         return int(self._sizes.sum())
-
-    def _drop(self) -> Cache:
-        """Drop all files from the page cache; return whether they have gone."""
-        gc.collect()  # a page that is still mapped cannot be dropped
-        with os_errors(f"dropping {self.target.name} from the page cache"):
-            return self.target.drop(self._rows)
 
     def _cold_pass(self) -> Work:
         """Read every sample once, from newly opened files, by newly started workers."""
@@ -159,13 +224,25 @@ class Loading:
 
         The clock runs from the batch on that comes after ``skipped``.
         """
-        loader = self._loader(Chosen(source, order), last)
+        options = self._options
+        loader = Loader(
+            Chosen(source, order),
+            options.batch_size,
+            shuffle="full",
+            seed=options.seed,
+            transform=images.train(SIZE) if options.read == "train" else None,
+            workers=self.workers,
+            worker_type=options.worker_type,
+            last=last,
+            rank=0,
+            world_size=1,
+        )
         times = [time.perf_counter()]
         for _ in loader:
             times.append(time.perf_counter())
         stats = loader.stats
         spent = (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s)
-        share = 1 - skipped * self._options.batch_size / len(order)
+        share = 1 - skipped * options.batch_size / len(order)
         self.rounds.append(Round(np.diff(times[skipped:]), tuple(share * s for s in spent)))
         return Work(
             round(share * len(order)),
@@ -180,21 +257,6 @@ class Loading:
         if self._options.worker_type == "thread":
             return 0
         return self.workers * (DEFAULT_PREFETCH + 1) + 1 if self.workers else 0
-
-    def _loader(self, source: Source, last: Last) -> Loader:
-        options = self._options
-        return Loader(
-            source,
-            options.batch_size,
-            shuffle="full",
-            seed=options.seed,
-            transform=images.train(SIZE) if options.read == "train" else None,
-            workers=self.workers,
-            worker_type=options.worker_type,
-            last=last,
-            rank=0,
-            world_size=1,
-        )
 
 
 # --- limits of the machine -----------------------------------------------------------------

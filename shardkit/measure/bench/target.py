@@ -8,13 +8,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.batches.source import Source
-from shardkit.commit.work_folder import WORK_NAME
+from shardkit.batches.source import FullSource, Source
 from shardkit.errors import DataError, UsageError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.inputs.base import Run
@@ -33,7 +32,6 @@ from shardkit.system.file_systems import is_in_memory
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
-from shardkit.tars.find import is_tar_source
 
 SEQ_LEN = 2048
 """Tokens of a window."""
@@ -44,13 +42,16 @@ class Target(Protocol):
 
     Attributes:
         name: of its own. format: ``lmdb``, ``folder`` ... place: as given. path: the same; behind a
-            URL, where it is kept.
+            URL, where it is kept. remote: the storage behind a URL. sample_bytes: of each sample as
+            it is stored, if its values, as they are read, do not say.
     """
 
     name: str
     format: str
     place: Path | Url
     path: Path
+    remote: Any = None
+    sample_bytes: int | None = None
 
     def __len__(self) -> int: ...
 
@@ -59,17 +60,24 @@ class Target(Protocol):
         yet, nor is a file kept open when the source is gone.
         """
 
-    @property
-    def sample_bytes(self) -> int | None:
-        """Bytes of each sample as it is stored, if its values, as they are read, do not say."""
-        return None
-
     def keys(self, rows: Integers) -> list[str] | None:
         """Return the keys of these rows; None where samples have no keys."""
         return None
 
+    def lookup(self) -> Callable[[str], int]:
+        """Return what finds the row of a key, or raises KeyError."""
+
     def find(self, keys: Sequence[str]) -> Integers:
         """Return rows of samples by their keys. Raises DataError for one that is not there."""
+        row_of, rows = self.lookup(), np.empty(len(keys), np.int64)
+        for number, key in enumerate(keys):
+            try:
+                rows[number] = row_of(key)
+            except KeyError as error:
+                raise DataError(
+                    f"{self.name} has no sample {key!r}, which is to be measured"
+                ) from error
+        return rows
 
     def files(self, rows: Integers) -> list[Path]:
         """Return all files that these rows, and what is needed to find them, are read from; not
@@ -79,51 +87,43 @@ class Target(Protocol):
     @property
     def is_in_memory(self) -> bool:
         """True if it never comes from further away than memory."""
-        return is_in_memory(self.path)
+        return self.remote is None and is_in_memory(self.path)
 
     def drop(self, rows: Integers) -> Cache:
         """Drop what these rows are read from out of memory; return whether it has gone."""
-        return cache_state(evict(self.files(rows)))
+        if self.remote is None:
+            return cache_state(evict(self.files(rows)))
+        self.remote.forget()  # the whole dataset, for whoever reads it
+        return "cold"
 
     def counter(self) -> Callable[[], int] | None:
         """Return what counts bytes that come from further away than memory; None if nothing
         does.
         """
-        return counter(self.path)
+        return counter(self.path) if self.remote is None else self.remote.fetched_bytes
 
 
 class Chosen:
     """Some rows of a source, in a given order, perhaps several times."""
 
     def __init__(self, source: Source, rows: Integers) -> None:
-        self.source: Any = source
-        self.rows = rows
+        self.source, self.rows = FullSource(source), rows
+        self.foresees, self.is_cold = self.source.foresees, self.source.is_cold
+        self.reached = self.source.reached
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def read(self, rows: Integers) -> dict[str, Column]:
-        return cast("dict[str, Column]", self.source.read(self.rows[rows]))
-
-    @property
-    def foresees(self) -> bool:
-        return bool(getattr(self.source, "foresees", False))
-
-    def is_cold(self) -> bool:
-        return bool(self.source.is_cold())
-
-    def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        return bool(self.source.reached(turn, is_resting=is_resting))
+        return self.source.read(self.rows[rows])
 
     def advise(self, rows: Integers, *turn: Turn) -> None:
-        advise: Any = getattr(self.source, "advise", None)
+        advise: Any = self.source.advise
         if advise is not None:
             advise(self.rows[rows], *turn)
 
     def where(self, row: int) -> str:
-        where: Any = getattr(self.source, "where", None)
-        actual = int(self.rows[row])
-        return f"row {actual}" if where is None else str(where(actual))
+        return self.source.where(int(self.rows[row]))
 
 
 class PackedTarget(Target):
@@ -136,12 +136,10 @@ class PackedTarget(Target):
         # not opened its files.
         self._dataset = copy.copy(Dataset(str(place)))
         self.place = place
-        self.path = place if isinstance(place, Path) else self._dataset.located.folder
+        located = self._dataset.located
+        self.path = place if isinstance(place, Path) else located.folder
+        self.remote = located.storage if isinstance(place, Url) else None
         self.name = self.format = self._dataset.info.container
-
-    @property
-    def _remote(self) -> Any:
-        return self._dataset.located.storage if isinstance(self.place, Url) else None
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -152,14 +150,8 @@ class PackedTarget(Target):
     def keys(self, rows: Integers) -> list[str] | None:
         return copy.copy(self._dataset).keys(rows)
 
-    def find(self, keys: Sequence[str]) -> Integers:
-        dataset, rows = copy.copy(self._dataset), np.empty(len(keys), np.int64)
-        for number, key in enumerate(keys):
-            try:
-                rows[number] = dataset.find(key)
-            except KeyError as error:
-                raise missing(self.name, key) from error
-        return rows
+    def lookup(self) -> Callable[[str], int]:
+        return copy.copy(self._dataset).find
 
     def files(self, rows: Integers) -> list[Path]:
         found = self._dataset.located
@@ -170,78 +162,40 @@ class PackedTarget(Target):
         names = [INDEX_NAME, split.index_file("rows"), *sorted(shards)]
         return [path for name in names if (path := found.folder / name).is_file()]
 
-    @property
-    def is_in_memory(self) -> bool:
-        return self._remote is None and is_in_memory(self.path)
-
-    def drop(self, rows: Integers) -> Cache:
-        if self._remote is None:
-            return super().drop(rows)
-        self._remote.forget()  # the whole dataset, for whoever reads it
-        return "cold"
-
-    def counter(self) -> Callable[[], int] | None:
-        if self._remote is None:
-            return super().counter()
-        return cast("Callable[[], int]", self._remote.fetched_bytes)
-
 
 class PackedTokens(PackedTarget):
     """Windows of a dataset packed with a tokenizer, which have no keys."""
 
     def __init__(self, place: Path | Url) -> None:
         super().__init__(place)
-        self._tokens = copy.copy(TokenDataset(str(place), seq_len=SEQ_LEN))
+        tokens = TokenDataset(str(place), seq_len=SEQ_LEN)
+        self.sample_bytes = SEQ_LEN * tokens._store.dtype.itemsize
+        self._tokens: Any = copy.copy(tokens)
 
     def __len__(self) -> int:
         return len(copy.copy(self._tokens))
 
     def open(self, rows: Integers) -> Source:
-        source: Any = copy.copy(self._tokens)
-        return Chosen(source, rows)
+        return Chosen(copy.copy(self._tokens), rows)
 
     def keys(self, rows: Integers) -> None:
         return None
-
-    @property
-    def sample_bytes(self) -> int:
-        return SEQ_LEN * copy.copy(self._tokens)._store.dtype.itemsize
-
-
-def missing(name: str, key: str) -> DataError:
-    """Return the error for a sample that a target lacks."""
-    return DataError(f"{name} has no sample {key!r}, which is to be measured")
 
 
 def name_apart(targets: Sequence[Target]) -> None:
     """Give each a name of its own: the format, or where several have one, what the paths end in,
     or the whole paths.
     """
+    places = [target.place for target in targets]
     for labels in (
-        [_last_name(target.place) for target in targets],
-        [str(target.place) for target in targets],
-        [f"{target.place} ({number})" for number, target in enumerate(targets, 1)],
+        [str(p if isinstance(p, Url) else p.resolve()).rpartition("/")[2] for p in places],
+        [str(one) for one in places],
+        [f"{one} ({number})" for number, one in enumerate(places, 1)],
     ):
         names = [target.name for target in targets]
         for target, label in zip(targets, labels, strict=True):
             if names.count(target.name) > 1:
                 target.name = show_path(label)
-
-
-def _last_name(place: Path | Url) -> str:
-    return str(place).rpartition("/")[2] if isinstance(place, Url) else place.resolve().name
-
-
-def is_packed(path: Path) -> bool:
-    """Return True if it is, or is to be, a dataset, or is made of tars; else it is a plain
-    folder.
-    """
-    return (
-        not path.is_dir()
-        or os.path.lexists(path / INDEX_NAME)
-        or (path / WORK_NAME).is_dir()
-        or is_tar_source(path)
-    )
 
 
 # --- a plain folder ------------------------------------------------------------------------
@@ -268,8 +222,7 @@ class FolderSource:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
-        names = dict.fromkeys(name for entry in entries for name in entry.files)
-        self._fields = sorted(names)
+        self._fields = sorted({name for entry in entries for name in entry.files})
         self._has_labels = any(entry.label is not None for entry in entries)
 
     def __len__(self) -> int:
@@ -326,12 +279,17 @@ class FolderTarget(Target):
                 f" {_PARTS_OF_FILES[kind]}, not a file: pack it, and measure the dataset"
             )
         runs = list(self.corpus.runs(_NO_SCRATCH))
-        split = _choose_split([run.split for run in runs], path)
+        splits = list(dict.fromkeys(run.split for run in runs))
+        # As a packed dataset is opened: the only split, or train.
+        split = splits[0] if len(splits) == 1 else "train"
+        if split not in splits:
+            raise UsageError(
+                f"{show_path(path)} has splits {', '.join(splits)}: name the folder of one of them"
+            )
         self._runs = [run for run in runs if run.split == split]
         self._ends = np.cumsum([len(run) for run in self._runs])
         self.mean_bytes = sum(sum(run.sizes) for run in self._runs) / max(len(self), 1)
         self._entries: dict[int, Entry] = {}
-        self._row_of: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -340,17 +298,11 @@ class FolderTarget(Target):
         return FolderSource([self._entry(row) for row in rows.tolist()])
 
     def keys(self, rows: Integers) -> list[str] | None:
-        found = map(self._at, rows.tolist())
-        return [os.fsdecode(run.keys[at]) for run, at in found]
+        return [os.fsdecode(run.keys[at]) for run, at in map(self._at, rows.tolist())]
 
-    def find(self, keys: Sequence[str]) -> Integers:
-        if not self._row_of:
-            every = (key for run in self._runs for key in run.keys)
-            self._row_of = {key: row for row, key in enumerate(every)}
-        rows = [self._row_of.get(os.fsencode(key), -1) for key in keys]
-        if -1 in rows:
-            raise missing(self.name, keys[rows.index(-1)])
-        return np.array(rows, np.int64)
+    def lookup(self) -> Callable[[str], int]:
+        every = (key for run in self._runs for key in run.keys)
+        return {os.fsdecode(key): row for row, key in enumerate(every)}.__getitem__
 
     def files(self, rows: Integers) -> list[Path]:
         entries = map(self._entry, np.unique(rows).tolist())
@@ -376,15 +328,3 @@ class FolderTarget(Target):
             files = {name: os.fsdecode(os.path.join(root, path)) for name, path, _ in named}
             self._entries[row] = Entry(files, run.label)
         return self._entries[row]
-
-
-def _choose_split(splits: Sequence[str], path: Path) -> str:
-    """Return the split that a packed dataset would choose: the only one, or ``train``."""
-    names = list(dict.fromkeys(splits))
-    if len(names) == 1:
-        return names[0]
-    if "train" not in names:
-        raise UsageError(
-            f"{show_path(path)} has splits {', '.join(names)}: name the folder of one of them"
-        )
-    return "train"

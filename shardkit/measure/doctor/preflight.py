@@ -24,7 +24,7 @@ from shardkit.index.manifest import INDEX_NAME, read_info
 from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.measure.figures import table
-from shardkit.measure.tune.race import SHM_SHARE, SPARE_FILES
+from shardkit.measure.race import SHM_SHARE, SPARE_FILES
 from shardkit.shards.locate import refuse_orphans
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.file_systems import is_remote, mount_at

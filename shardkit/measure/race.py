@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from shardkit.batches.collate import Batch
 from shardkit.loading.settings import DEFAULT_PREFETCH, Settings
 from shardkit.loading.workers import WorkerType
 from shardkit.system.byte_sizes import format_bytes
@@ -44,6 +46,25 @@ class Footprint:
 
     batch_bytes: int
     batch_tensors: int
+
+
+def footprint(batch: Batch) -> Footprint:
+    """Return what one batch takes in memory, and on its way from a worker process."""
+    sizes = [size for value in batch.values() for size in _sizes(value)]
+    return Footprint(sum(size for size, _ in sizes), sum(is_tensor for _, is_tensor in sizes))
+
+
+def _sizes(value: Any) -> Iterator[tuple[int, bool]]:
+    if hasattr(value, "nbytes") and hasattr(value, "is_pinned"):
+        yield int(value.nbytes), True
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _sizes(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _sizes(each)
+    else:
+        yield len(value) if isinstance(value, bytes | str) else 64, False
 
 
 def cost(settings: Settings) -> tuple[int, ...]:

@@ -1,1 +1,0 @@
-"""The fastest loader settings for a dataset on this machine."""
