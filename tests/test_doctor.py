@@ -25,7 +25,7 @@ from shardkit.measure.doctor.diagnose import diagnose
 from shardkit.measure.doctor.doctor_report import lines
 from shardkit.measure.doctor.evidence import Arguments, Diagnosis, Gain, StepTimes
 from shardkit.measure.doctor.examine import Examined, RunOptions, apply, examine
-from shardkit.watching.schedule import Plan
+from shardkit.watching.session import Plan
 
 pytestmark = pytest.mark.usefixtures("lean_torch")
 
@@ -360,10 +360,10 @@ def test_an_epoch_is_as_long_as_the_loop_makes_it() -> None:
         for number in range(48)
     ]
     times = StepTimes(wait=0.1, other=0.1)
-    process = collect.Process(1, {"step": steps})
+    process = collect.Process(1, steps)
     epochs = collect._epochs(process, 1, 100, times)
     assert epochs.share == pytest.approx(0.4 / (0.4 + 5 * 0.2))
-    whole = collect.Process(1, {"step": steps[:4]})  # of one that was not seen to end
+    whole = collect.Process(1, steps[:4])  # of one that was not seen to end
     epochs = collect._epochs(whole, 1, 100, times)
     assert epochs.share == pytest.approx(0.4 / (0.4 + 100 * 0.2))
 

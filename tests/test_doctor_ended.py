@@ -19,7 +19,7 @@ from shardkit.measure.doctor import keeper, script
 from shardkit.measure.doctor import script as script_module
 from shardkit.measure.doctor.examine import RunOptions, examine
 from shardkit.measure.doctor.script import StatusLine
-from shardkit.watching.schedule import Plan
+from shardkit.watching.session import Plan
 
 PLAN = Plan(steps=15)
 
@@ -54,7 +54,7 @@ EXAMINE = """
 import sys, tempfile
 from shardkit.measure.doctor import script
 from shardkit.measure.doctor.examine import RunOptions, examine
-from shardkit.watching.schedule import Plan
+from shardkit.watching.session import Plan
 script.PATIENCE_TO_END_S = 0.3
 plan = Plan(steps=15)
 with tempfile.TemporaryFile() as out:

@@ -5,45 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 from conftest import write
 
-from shardkit.measure.doctor.monitor import Monitor, Snapshot, Tally, cores_busy, throttled
+from shardkit.measure.doctor.script import (
+    Script,
+    Snapshot,
+    cores_busy,
+    snapshot,
+    throttled,
+    used,
+)
 from shardkit.system import counters
 from shardkit.system.counters import CoreTime, Throttling
 from shardkit.system.processes import TICKS_PER_S, Usage, usage_of
 from shardkit.system.resources import control_groups
-
-# --- a tally of processes that come and go ------------------------------------------------
-
-
-def tally_of(*looks: dict[int, tuple[int, float]]) -> float:
-    """Of looks at processes: id -> parent and seconds."""
-    tally = Tally()
-    for seen in looks:
-        tally.add({pid: Usage(parent, 500, cpu_s) for pid, (parent, cpu_s) in seen.items()})
-    return tally.total
-
-
-def test_no_process_is_forgotten_or_counted_twice() -> None:
-    assert tally_of({7: (1, 1.0), 8: (1, 2.0)}, {7: (1, 1.5), 8: (1, 2.5)}) == 4.0
-    assert tally_of({7: (1, 3.0)}, {}) == 3.0, "its parent is none of ours"
-    assert tally_of({7: (1, 1.0), 8: (7, 2.0)}, {7: (1, 3.7)}) == 3.7, "its parent has it"
-    assert tally_of({7: (1, 1.0), 8: (7, 2.0)}, {}) == 3.0
-    family = {7: (1, 1.0), 8: (7, 2.0), 9: (8, 4.0)}
-    assert tally_of(family, {7: (1, 7.2)}) == 7.2, "a grandchild's time comes by way of its parent"
-
-
-def test_an_id_that_is_used_again() -> None:
-    tally = Tally()
-    tally.add({7: Usage(1, 500, 3.0)})
-    tally.add({7: Usage(1, 900, 1.0)})
-    assert tally.total == 4.0
-
 
 # --- what the kernel counts ---------------------------------------------------------------
 
@@ -56,7 +35,7 @@ def test_a_process_of_any_name(tmp_path: Path, text: str) -> None:
     write(tmp_path / "proc/7/stat", text)
     assert usage_of(7, tmp_path) is None
     write(tmp_path / "proc/7/stat", STAT)
-    assert usage_of(7, tmp_path) == Usage(3, 4242, 250 / TICKS_PER_S)
+    assert usage_of(7, tmp_path) == Usage(4242, 250 / TICKS_PER_S)
 
 
 def test_times_of_cores(tmp_path: Path) -> None:
@@ -114,35 +93,36 @@ def test_the_share_that_a_quota_stopped(
     assert throttled(first, last) == pytest.approx(share)
 
 
-# --- a monitor ----------------------------------------------------------------------------
+# --- what a script used -------------------------------------------------------------------
 
-BURN = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+BURN = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\n"
 CHILDREN = (
     "import subprocess, sys\nfor _ in range(2):\n    subprocess.run([sys.executable, '-S', '-c',"
 )
-CHILDREN += " 'import time\\nwhile time.process_time() < 0.15: pass'])\nprint(flush=True)\ninput()"
+CHILDREN += " 'import time\\nwhile time.process_time() < 0.15: pass'])\nprint(flush=True)\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize("code", [BURN, CHILDREN], ids=["itself", "children between two looks"])
-def test_a_process_that_burns_a_core(code: str) -> None:
+@pytest.mark.parametrize("code", [f"{BURN}input()", BURN, f"{CHILDREN}input()", CHILDREN])
+def test_a_script_that_burns_a_core(code: str, tmp_path: Path) -> None:
+    """Itself or by children that have ended; while it lives, and when it has ended."""
+    first = snapshot()
     with subprocess.Popen(
         [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
+        script = Script(process, tmp_path)
         try:
-            with Monitor(lambda: {process.pid}, every_s=30) as monitor:
-                assert process.stdout is not None and process.stdout.readline() == b"\n"
-            found = monitor.result()
+            assert process.stdout is not None and process.stdout.readline() == b"\n"
+            while "input" not in code and not script.has_ended():
+                time.sleep(0.01)
+            found = used(first, script.processes())
         finally:
             process.kill()
+    assert script.has_ended()
     assert 0.25 <= found.script_cores * found.seconds < 2, "cut down to whole ticks"
     assert found.cores >= 1
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
-    before = threading.active_count()
-    with Monitor(lambda: {1, os.getpid()}, every_s=0.01, root=tmp_path) as monitor:
-        time.sleep(0.05)
-    found = monitor.result()
+    found = used(snapshot(tmp_path), {1, os.getpid()}, tmp_path)
     assert (found.script_cores, found.cores_busy, found.throttled) == (0, 0, None)
-    assert found.seconds >= 0.05 and threading.active_count() == before

@@ -11,9 +11,9 @@ from doctor_evidence import evidence, rank, rate
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardkit.measure.doctor import pipeline, predict
+from shardkit.measure.doctor import predict
 from shardkit.measure.doctor.evidence import Epochs, Gain, Rates, StepTimes, WorkerTimes
-from shardkit.measure.doctor.pipeline import Loop
+from shardkit.measure.doctor.predict import Loop
 
 SIMULATED = 0.15
 """How far a prediction may be from the simulated pipeline, as a share."""
@@ -169,7 +169,7 @@ def assume_is_no_loss(truth: float, gain: Gain) -> None:
 seconds = st.floats(0, 10).map(lambda s: 0.0 if s < 1e-6 else s)
 works = st.builds(
     WorkerTimes,
-    **dict.fromkeys(pipeline.PARTS, seconds),
+    **dict.fromkeys(predict.PARTS, seconds),
     starved=seconds,
     cpu=seconds,
 )
@@ -183,7 +183,7 @@ def loops(draw: st.DrawFn) -> Loop:
         step=step,
         free=step * draw(st.floats(0, 1)),
         gap=step * draw(st.floats(0, 1)),
-        work=replace(work, cpu=min(work.cpu, pipeline.made_in(work))),
+        work=replace(work, cpu=min(work.cpu, predict.made_in(work))),
         workers=draw(st.integers(0, 16)),
         cores=draw(st.floats(0.5, 64)),
         trainer_cpu=draw(seconds),
@@ -195,7 +195,7 @@ def loops(draw: st.DrawFn) -> Loop:
 def of_loading(loop: Loop) -> list[Gain]:
     """Every change of loading alone."""
     return [
-        *(predict.without(loop, part) for part in pipeline.PARTS),
+        *(predict.without(loop, part) for part in predict.PARTS),
         predict.by_kernel(loop, 0.0),
         predict.by_kernel(loop, 1.0),
         predict.resized(loop),
@@ -245,18 +245,18 @@ def test_enough_workers_are_nearly_as_good_as_many(loop: Loop) -> None:
     assert predict.step_after(loop, loop.work, workers) <= best * predict.NEARLY * (1 + 1e-9)
 
 
-@given(works, st.sampled_from(pipeline.PARTS), st.floats(0, 1))
+@given(works, st.sampled_from(predict.PARTS), st.floats(0, 1))
 def test_less_work_takes_less_of_a_core(work: WorkerTimes, part: str, left: float) -> None:
-    assume(work.cpu <= pipeline.made_in(work))
+    assume(work.cpu <= predict.made_in(work))
     after = predict.lighter(work, {part: left})
     assert getattr(after, part) == pytest.approx(getattr(work, part) * left, abs=1e-9)
     assert 0 <= after.cpu <= work.cpu
-    assert after.cpu <= pipeline.made_in(after) + 1e-9
+    assert after.cpu <= predict.made_in(after) + 1e-9
 
 
 def loop_of(*args: float, **parts: object) -> Loop:
     one = rank(*args, **parts)
-    loop = pipeline.loop_of(evidence(one), one)
+    loop = predict.case_of(evidence(one), one)
     assert loop is not None
     return loop
 
@@ -281,15 +281,15 @@ def test_a_replay_that_is_slower_by_noise_brings_nothing() -> None:
 def test_without_a_rate_the_parts_of_the_step_say_how_long_it_takes() -> None:
     one = replace(rank(0.1, None, wait=0.06), rates=Rates(rate(1.0, 0)))
     one = replace(one, rates=Rates(replace(one.rates.own, steps_per_s=0.0)))
-    loop = pipeline.loop_of(evidence(one), one)
+    loop = predict.case_of(evidence(one), one)
     assert loop is not None and loop.step == pytest.approx(0.1)
-    assert pipeline.loop_of(evidence(one), replace(one, step=StepTimes())) is None
+    assert predict.case_of(evidence(one), replace(one, step=StepTimes())) is None
 
 
 def test_ranks_of_a_machine_share_its_cores_and_others_keep_theirs() -> None:
     ranks = [rank(number=n, world_size=3, host=host) for n, host in enumerate("aab")]
     seen = evidence(*ranks, cores=8, cores_busy=5.0, script_cores=3.0)
-    loops = [pipeline.loop_of(seen, each) for each in ranks]
+    loops = [predict.case_of(seen, each) for each in ranks]
     assert [loop.cores_left for loop in loops if loop] == [3.0, 3.0, 6.0]
 
 
@@ -298,17 +298,17 @@ def test_more_workers_get_no_more_cores() -> None:
     workers, and 1.9 times the rate predicted; they got 0.56, and 0.75 times the rate."""
     one = rank(0.1, 0.02, num_workers=1, transform=0.1, cpu=0.05, cpu_share=0.05)
     busy = evidence(one, cores=2, cores_busy=2.0, script_cores=0.56)
-    loop = pipeline.loop_of(busy, one)
+    loop = predict.case_of(busy, one)
     assert loop is not None and loop.cores_left == pytest.approx(0.56)
     assert predict.with_workers(loop, 4).factor == pytest.approx(1.0, abs=0.02)
-    alone = pipeline.loop_of(evidence(one, cores=2, cores_busy=0.6, script_cores=0.56), one)
+    alone = predict.case_of(evidence(one, cores=2, cores_busy=0.6, script_cores=0.56), one)
     assert alone is not None and predict.with_workers(alone, 4).factor > 1.8
 
 
 def test_a_quota_gives_no_more_than_was_used() -> None:
     one = rank(0.1, 0.02, num_workers=1, transform=0.1, cpu=0.05)
     seen = evidence(one, cores=4, cores_busy=1.5, script_cores=1.5, throttled=0.4)
-    loop = pipeline.loop_of(seen, one)
+    loop = predict.case_of(seen, one)
     assert loop is not None and loop.cores_left == pytest.approx(1.5)
 
 
@@ -390,5 +390,5 @@ def test_the_interval_is_as_wide_as_the_rates_are_noisy() -> None:
     unsure = replace(unsure, noise=0.3)
     assert predict.free_loading(sure).high == pytest.approx(5 * 1.1)
     assert predict.free_loading(unsure).high == pytest.approx(5 * 1.3)
-    assert pipeline.noise(rate(0.1, spread=0.2)) == pytest.approx(0.1)
-    assert pipeline.noise(rate(0.1, spread=0.2), None) == pipeline.noise(rate(0.1, spread=0.2))
+    assert predict.noise(rate(0.1, spread=0.2)) == pytest.approx(0.1)
+    assert predict.noise(rate(0.1, spread=0.2), None) == predict.noise(rate(0.1, spread=0.2))

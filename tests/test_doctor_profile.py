@@ -113,11 +113,8 @@ def broken(**changes: Any) -> dict[str, Any]:
         "[]",
         {**speedscope(), "shared": {"frames": [{"file": "a.py"}]}},
         {**speedscope(), "profiles": [3]},
-        broken(type="evented"),
         broken(samples=[[99]], weights=[1]),
-        broken(samples=[[-1]], weights=[1]),
         broken(samples=[[1]], weights=[1, 2]),
-        broken(samples=[[1]], weights=[float("nan")]),
     ],
 )
 def test_what_is_no_profile(tmp_path: Path, value: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from shardkit.errors import FormatError, StorageError
 from shardkit.measure.doctor.evidence import TraceFacts
-from shardkit.measure.doctor.trace import Event, length, read_trace, trace_facts, union
+from shardkit.measure.doctor.gpus import Event, covered, read_trace, trace_facts
 
 near = partial(pytest.approx, rel=1e-4, abs=1e-7)
 
@@ -71,10 +70,9 @@ INTERVALS = st.lists(
 
 
 @given(INTERVALS)
-def test_union(intervals: list[tuple[int, int]]) -> None:
-    merged = union(intervals)
-    assert length(merged) == len({t for start, end in intervals for t in range(start, end)})
-    assert all(a[1] < b[0] for a, b in pairwise(merged))
+def test_what_goes_on_at_once_counts_once(intervals: list[tuple[int, int]]) -> None:
+    events = [Event("kernel", "add", 0, start, end) for start, end in intervals]
+    assert covered(events) == len({t for start, end in intervals for t in range(start, end)})
 
 
 ENTRIES: list[dict[str, Any]] = [

@@ -9,7 +9,7 @@ import pytest
 from doctor_evidence import rank
 
 from shardkit.measure.doctor.evidence import Utilisation
-from shardkit.measure.doctor.utilisation import DTYPES, GPUS, peak_of, utilisation
+from shardkit.measure.doctor.gpus import DTYPES, GPUS, peak_of, utilisation
 
 H100 = "NVIDIA H100 80GB HBM3"
 

@@ -191,8 +191,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-NAMES_FORMATS = {"readers", "watching.fetching"}
-NAMES_FORMATS |= {"measure.doctor.advice", "measure.doctor.loading_causes"}
+NAMES_FORMATS = {"readers", "watching.fetching", "measure.doctor.loading_causes"}
 NAMES_FORMATS |= {"inputs.open", "inputs.records.lmdb_files", "inputs.rows.row_columns"}
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""
@@ -248,7 +247,7 @@ def test_only_functions_that_need_it_import_torch() -> None:
     using = {name for name, tree in MODULES.items() if uses_torch(tree)}
     feeding = {name for name in MODULES if name.partition(".")[0] == "loading"}
     elsewhere = {"images.nvjpeg", "batches.collate", "batches.maker"}
-    elsewhere |= {"watching.tools"}
+    elsewhere |= {"watching.session"}
     elsewhere |= {"batches.parcels"}
     assert using - feeding == elsewhere | TORCH_CLASSES | {"measure.machine"}
 

@@ -19,8 +19,8 @@ from shardkit.watching import attach
 from shardkit.watching import loop as loop_module
 from shardkit.watching.loop import Watch
 from shardkit.watching.records import read_records
-from shardkit.watching.replaying import MOST_BATCHES as NUM_KEPT
-from shardkit.watching.schedule import OWN, REPLAY, WARM_UP, Plan, Schedule
+from shardkit.watching.session import MOST_BATCHES as NUM_KEPT
+from shardkit.watching.session import OWN, REPLAY, WARM_UP, Plan, Schedule
 
 NUM_BATCHES = 60
 
@@ -54,7 +54,8 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     yield begin
     for watch in made:
-        watch.close()
+        watch.records.flush()
+        watch.records.forget()
 
 
 def rows(batches: Any) -> list[list[int]]:
@@ -63,8 +64,8 @@ def rows(batches: Any) -> list[list[int]]:
 
 def found(folder: Path) -> collect.Process:
     """What this process wrote down."""
-    (one,) = collect.processes(read_records(folder))
-    return one
+    ((pid, events),) = read_records(folder).items()
+    return collect.Process(pid, events)
 
 
 WORKERS = [(0, "thread"), (2, "thread"), (1, "process")]
@@ -189,7 +190,7 @@ def test_sleeping_is_no_time_on_a_core(
 
     for _ in Loader(Numbers(), 4, transform=slow, workers=workers, worker_type=worker_type):
         pass
-    watch.close()
+    watch.records.flush()
     (rank,) = collect.ranks([found(tmp_path)], "here")
     assert rank.worker.transform > 0.01 and rank.worker.total >= 0.04
     assert 0 < rank.worker.cpu < rank.worker.total / 4
@@ -224,7 +225,7 @@ def test_what_is_known_of_our_own_datasets(tmp_path: Path, watched: Callable[...
         loader = Loader(shardkit.open(dataset), 4, transform=transform, workers=1)
         for _batch in loader:
             time.sleep(0.001)
-    watch.close()
+    watch.records.flush()
     (rank,) = collect.ranks([found(tmp_path)], "here")
     assert rank.files is not None and rank.files.folder == str(dataset)
     assert rank.files.held_bytes == sum(p.stat().st_size for p in dataset.rglob("*") if p.is_file())

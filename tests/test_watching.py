@@ -27,8 +27,7 @@ from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.fetching import Account, held_files
 from shardkit.watching.loop import is_users, users_line
 from shardkit.watching.records import MOST_BYTES, Records, read_records
-from shardkit.watching.replaying import Rereading
-from shardkit.watching.schedule import OWN, REPLAY, TRACE, WARM, WARM_UP, Plan, Schedule
+from shardkit.watching.session import OWN, REPLAY, TRACE, WARM, WARM_UP, Plan, Rereading, Schedule
 
 # --- the schedule -------------------------------------------------------------------------
 
@@ -83,7 +82,8 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
     records = Records(str(tmp_path))
     records.write("a", value=1)
     records.write("b", value="\udcff")
-    records.close()
+    records.flush()
+    records.forget()
     with open(tmp_path / f"{os.getpid()}.jsonl", "a") as file:
         file.write('{"is": "torn"')
     (events,) = read_records(tmp_path).values()
@@ -95,7 +95,8 @@ def test_records_never_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     records = Records(str(tmp_path))
     for number in range(50):
         records.write("a", value=number)
-    records.close()
+    records.flush()
+    records.forget()
     (events,) = read_records(tmp_path).values()
     assert 3 <= len(events) < 8
     assert MOST_BYTES > 1 << 20
@@ -105,7 +106,8 @@ def test_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     records = Records("/proc")
     records.write("a", value=1)
     records.mark("over")
-    records.close()
+    records.flush()
+    records.forget()
 
 
 # --- clocks and regions -------------------------------------------------------------------
@@ -201,7 +203,8 @@ def test_a_module_that_cannot_be_patched_stays_as_it_is(
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     import newer_module  # type: ignore[import-not-found]
 
-    records.close()
+    records.flush()
+    records.forget()
     assert newer_module.value == 1
     (events,) = read_records(tmp_path).values()
     assert events[0]["is"] == "unpatched" and "gone" in events[0]["why"]

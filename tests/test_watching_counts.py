@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shardkit.watching.records import Records, read_records
-from shardkit.watching.tools import Counter
+from shardkit.watching.session import Counter
 
 
 def test_operations_of_a_step_and_their_dtype(tmp_path: Path) -> None:
@@ -20,7 +20,8 @@ def test_operations_of_a_step_and_their_dtype(tmp_path: Path) -> None:
     assert counter.start()
     model(batch).sum().backward()
     counter.stop()
-    records.close()
+    records.flush()
+    records.forget()
     ((event,),) = read_records(tmp_path).values()
     assert event["flops"] == 3 * 2 * 64 * 512 * 1024
     assert event["dtype"] == "bfloat16" and 3 < event["ops"] < 40

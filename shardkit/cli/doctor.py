@@ -150,10 +150,10 @@ def _tell(line: str) -> None:
 
 def _examine(command: list[str], options: dict[str, Any]) -> int:
     from shardkit.measure.doctor.diagnose import diagnose
-    from shardkit.measure.doctor.doctor_report import lines, to_json, write_page
+    from shardkit.measure.doctor.doctor_report import as_page, lines, to_json
     from shardkit.measure.doctor.examine import SIGNALLED, RunOptions, apply, examine
     from shardkit.measure.doctor.script import REWRITTEN_S, SAME_S
-    from shardkit.watching.schedule import Plan
+    from shardkit.watching.session import Plan
 
     if options["quick"] and options["watch_only"]:
         raise UsageError("--quick replays batches, which --watch-only forbids: give one of the two")
@@ -207,7 +207,8 @@ def _examine(command: list[str], options: dict[str, Any]) -> int:
         write_output(files["json_file"], json.dumps(said, indent=1).encode())
     if files["html_file"]:
         profile = files["profile"] if found.is_profiled else None
-        write_page(files["html_file"], found.evidence, diagnosis, applied, profile)
+        text = as_page(found.evidence, diagnosis, applied, profile)
+        write_output(files["html_file"], text.encode())
     with suppress(BrokenPipeError):  # as of `2>&1 | head`
         click.echo(err=True)  # a progress bar may have left its line open
         for line in lines(found.evidence, diagnosis, applied):

@@ -42,7 +42,7 @@ class Watched(Observer):
         self, made: Generator[Made, None, None], plan: BatchPlan
     ) -> Generator[Made, None, None]:
         """The batches as they are, or replayed."""
-        began = self._loop.begin()
+        iteration = self._loop.begin()
 
         def make() -> Batch:
             self._newest = next(made)
@@ -52,13 +52,7 @@ class Watched(Observer):
             for number in range(len(plan)):
                 self._newest = None
                 try:
-                    batch = self._loop.next(
-                        make,
-                        began,
-                        plan,
-                        starting=None if number else 0.0,
-                        leaves_one=lambda: True,
-                    )
+                    batch = self._loop.next(iteration, make, lambda: True)
                 except StopIteration:
                     return
                 end = plan.end(number)

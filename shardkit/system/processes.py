@@ -15,11 +15,10 @@ class Usage:
     """One look at a process.
 
     Attributes:
-        parent: its id. started: ticks after boot, which tells it from a later one with its id.
+        started: ticks after boot, which tells it from a later one with its id.
         cpu_s: on a core, with children that have ended and were waited for.
     """
 
-    parent: int
     started: int
     cpu_s: float
 
@@ -33,11 +32,7 @@ def usage_of(pid: int, root: Path = Path("/")) -> Usage | None:
         # A program may have any name, with spaces and brackets in it.
         words = _read(f"{root}/proc/{pid}/stat").rpartition(")")[2].split()
         numbers = [int(word) for word in words[1:20]]
-        return Usage(
-            parent=numbers[0],
-            started=numbers[18],
-            cpu_s=sum(numbers[10:14]) / TICKS_PER_S,
-        )
+        return Usage(started=numbers[18], cpu_s=sum(numbers[10:14]) / TICKS_PER_S)
     except (OSError, ValueError, IndexError):
         return None
 

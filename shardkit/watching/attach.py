@@ -15,7 +15,7 @@ from typing import Any
 from shardkit.watching.fetching import Fetching
 from shardkit.watching.loop import Watch
 from shardkit.watching.records import Records
-from shardkit.watching.schedule import Plan
+from shardkit.watching.session import Plan
 
 ENVIRONMENT = "SHARDKIT_WATCH"
 """Names the folder that records go to; it holds the plan."""

@@ -119,22 +119,15 @@ class watch(Generic[T]):  # noqa: N801 - used as a function
             "is_iterable": True,
         }
         loop = watching.loop(("by hand", self._line), facts, 0, can_reread=False)
-        began = loop.begin()
+        iteration = loop.begin()
         inner = iter(self.loader)
-        starting: float | None = time.perf_counter() - began
+        iteration.starting = time.perf_counter() - iteration.began
         try:
             while True:
-                try:
-                    batch = loop.next(
-                        lambda: next(inner),
-                        began,
-                        inner,
-                        starting=starting,
-                        leaves_one=lambda: False,  # nobody knows how many there are
-                    )
+                try:  # nobody knows how many there are, so that none can be left out
+                    batch = loop.next(iteration, lambda: next(inner), lambda: False)
                 except StopIteration:
                     return
-                starting = None
                 yield batch
         finally:
             loop.end()

@@ -130,20 +130,16 @@ class Fetching:
 
         return timed
 
-    def note_paths(self, owner: Any, name: str) -> None:
-        """Have a function's first argument noted as a file that is opened: one that is opened by
-        a library in C tells nobody."""
-        function = getattr(owner, name, None)
-        if function is None:
-            return
+    def noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, whose first argument is noted as a file that is opened: one that is
+        opened by a library in C tells nobody."""
 
-        @functools.wraps(function)
         def noted(path: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(path, str | bytes | os.PathLike):
                 self._note(path)
             return function(path, *args, **kwargs)
 
-        setattr(owner, name, noted)
+        return noted
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         """Of ``sys.addaudithook``: files that Python opens to be read, whoever asks it to."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +15,22 @@ from typing import Any
 
 from shardkit.watching.clock import Clock, Spent
 from shardkit.watching.records import Records
-from shardkit.watching.replaying import Replay, Rereading, shapes, wait_until_quiet
-from shardkit.watching.schedule import OWN, PROBED, REPLAY, TRACE, WARM, Now, Plan, Schedule
-from shardkit.watching.tools import Counter, Tracer
+from shardkit.watching.session import (
+    OWN,
+    PROBED,
+    REPLAY,
+    TRACE,
+    WARM,
+    Counter,
+    Now,
+    Plan,
+    Replay,
+    Rereading,
+    Schedule,
+    Tracer,
+    shapes,
+    wait_until_quiet,
+)
 
 TRAINS_AFTER = 30
 """Steps without a backward pass after which a loop counts as the one to look at, all the same:
@@ -32,18 +45,16 @@ MOST_FRAMES = 40
 IDLE = Now(OWN, counts=False, block=-1, is_first=False)
 
 
-def is_users(file: str) -> bool:
-    """Return True if code is the user's own: no library, nothing frozen, nothing typed in."""
-    return not file.startswith(libraries()) and not file.startswith("<")
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+_LIBRARIES = re.compile(r"(^|[/\\])((site|dist)-packages|lib(64)?[/\\]python\d[.\d]*t?)[/\\]")
+"""Folders of any Python's libraries, also of one that is not this one."""
 
 
 @functools.cache
-def libraries() -> tuple[str, ...]:
-    """Return folders of code that is not the user's own: what is installed, and this package."""
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    folders = [sysconfig.get_path(name) for name in names]
-    folders.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return tuple(path + os.sep for one in folders for path in (one, os.path.realpath(one)))
+def is_users(file: str) -> bool:
+    """Return True if code is the user's own: no library, nothing frozen or typed in, not ours."""
+    return not file.startswith(("<", _OURS)) and not _LIBRARIES.search(file)
 
 
 def users_line(frame: FrameType) -> tuple[str, int]:
@@ -60,6 +71,16 @@ def users_line(frame: FrameType) -> tuple[str, int]:
 
 
 @dataclass(slots=True, eq=False)
+class Iteration:
+    """One pass over a loader. ``starting``: seconds that making its iterator took; None once its
+    first batch was asked for."""
+
+    loop: WatchedLoop
+    began: float
+    starting: float | None = 0.0
+
+
+@dataclass(slots=True, eq=False)
 class OpenStep:
     """A step that is going on: its parts, in seconds, and the lines that took them."""
 
@@ -67,7 +88,7 @@ class OpenStep:
     now: Now
     wait: Spent
     first: float | None
-    owner: object
+    iteration: Iteration
     began: Spent
     """When the loop had the batch."""
     process_cpu: float = field(default_factory=time.process_time)
@@ -117,11 +138,6 @@ class Watch:
         self.loops, self.step, self.depth, self.flags = {}, None, 0, set()
         self.is_making = False
 
-    def close(self) -> None:
-        """Let go of files."""
-        self.records.close()
-        self.clock = Clock()
-
     def loop(self, key: Any, facts: dict[str, Any], depth: int, can_reread: bool) -> WatchedLoop:
         """Return the one of this key; loaders of the same work, as of each epoch, share one."""
         if key not in self.loops:
@@ -164,16 +180,16 @@ class WatchedLoop:
 
     # --- epochs ---------------------------------------------------------------------------
 
-    def begin(self) -> float:
-        """An iteration begins: the moment."""
+    def begin(self) -> Iteration:
+        """Return an iteration, which begins now."""
         self._watch.end_step()
         self._epoch += 1
-        return time.perf_counter()
+        return Iteration(self, time.perf_counter())
 
-    def leave(self, owner: object) -> None:
-        """The iteration is gone, perhaps in the middle of a step."""
+    def leave(self, iteration: Iteration) -> None:
+        """End the step of an iteration that is gone."""
         step = self._watch.step
-        if step is not None and step.owner is owner and step.first is None:
+        if step is not None and step.iteration is iteration and step.first is None:
             self._watch.end_step()
 
     def end(self) -> None:
@@ -193,27 +209,19 @@ class WatchedLoop:
         return self._schedule.at(self._num_steps - self._session)
 
     def next(
-        self,
-        make: Callable[[], Any],
-        began: float,
-        owner: object,
-        *,
-        starting: float | None,
-        leaves_one: Callable[[], bool],
+        self, iteration: Iteration, make: Callable[[], Any], leaves_one: Callable[[], bool]
     ) -> Any:
         """Return the next batch: one that is made, or one of the first again.
 
         Args:
-            make: makes it; raises StopIteration after the last.
-            began: when the iteration did. owner: stands for the iteration.
-            starting: seconds that making the iterator took, of the iteration's first batch; else
-                None. leaves_one: makes the iteration one batch
-                shorter, for the one that is replayed; False if it cannot.
+            make: makes it; raises StopIteration after the last. leaves_one: makes the iteration one
+                batch shorter, for the one that is replayed; False if it cannot.
         """
-        watch = self._watch
+        watch, starting = self._watch, iteration.starting
+        iteration.starting = None
         if watch.is_making:  # a loader inside another, which is the one that the loop runs over
             return make()
-        if watch.step is not None and self._is_beside(watch.step, began):
+        if watch.step is not None and self._is_beside(watch.step, iteration):
             return self._make_beside(watch.step, make)
         # One look at the clock ends a step and begins the wait: writing the step down counts as
         # waiting, in which workers go on. A second look ends the wait and begins the next step.
@@ -246,13 +254,14 @@ class WatchedLoop:
         if starting is not None:  # with loading free, no iterator would have to be made
             first = starting + wait.wall
             wait = wait._replace(wall=wait.wall if now.kind == REPLAY else first)
-        watch.step = OpenStep(self, now, wait, first, owner, after)
+        watch.step = OpenStep(self, now, wait, first, iteration, after)
         return item
 
-    def _is_beside(self, step: OpenStep, began: float) -> bool:
+    def _is_beside(self, step: OpenStep, iteration: Iteration) -> bool:
         """Return True if the step is of a training loop that runs over this loader, too, as with
         zip(): an iteration that began within the step is a loop of its own, as for validation."""
-        return step.loop is not self and step.loop._session is not None and began < step.began.wall
+        is_older = iteration.began < step.began.wall
+        return step.loop is not self and step.loop._session is not None and is_older
 
     def _make_beside(self, step: OpenStep, make: Callable[[], Any]) -> Any:
         self._watch.depth += 1

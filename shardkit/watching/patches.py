@@ -16,8 +16,7 @@ from typing import Any
 from shardkit.watching.clock import quick_look
 from shardkit.watching.fetching import Fetching
 from shardkit.watching.loop import Watch, WatchedLoop, users_line
-from shardkit.watching.schedule import Plan
-from shardkit.watching.tools import PROFILER
+from shardkit.watching.session import PROFILER, Plan
 
 SYNCS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that wait for the device."""
@@ -30,18 +29,20 @@ COLLECTIVES = (
 )
 
 Patch = Callable[[Any], None]
+Function = Callable[..., Any]
+Around = Callable[[Function], Function]
 
 
 def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
     """Return what is done to each module once it is there."""
     timed, flag = partial(_time, watch), partial(_flag, watch)
-    region = partial(_regions, fetching.region)
+    region = partial(_region, fetching)
     return {
         "builtins": lambda module: timed(module, "logging", "print"),
         "os": lambda module: timed(module, "logging", "fsync"),
         "logging": lambda module: timed(module.Logger, "logging", "callHandlers"),
         "torch": partial(_torch, watch),
-        "torch.autograd": partial(_backward, watch),
+        "torch.autograd": lambda module: _wrap(module, "backward", partial(_backward, watch)),
         "torch.optim.optimizer": partial(_optimizer, watch),
         "torch.serialization": lambda module: timed(module, "checkpoint", "save"),
         "safetensors.torch": lambda module: timed(module, "checkpoint", "save_file"),
@@ -73,39 +74,40 @@ def patches(watch: Watch, fetching: Fetching) -> dict[str, Patch]:
     }
 
 
+def _wrap(owner: Any, name: str, around: Around) -> None:
+    """Put what ``around`` makes of a function in its place. Raises AttributeError if it is gone."""
+    function = getattr(owner, name)
+    setattr(owner, name, functools.wraps(function)(around(function)))
+
+
 # --- what a training loop calls, in its own thread ----------------------------------------
 
 
 def _time(watch: Watch, owner: Any, kind: str, *names: str) -> None:
     """Time functions of a module, or methods of a class, as that kind."""
-    for name in names:
-        function = getattr(owner, name, None)
-        if function is not None:
-            setattr(owner, name, _timed(watch, kind, function))
+
+    def around(function: Function) -> Function:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            step = watch.timing()
+            if step is None:
+                return function(*args, **kwargs)
+            watch.depth += 1
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                watch.depth = max(0, watch.depth - 1)
+                step.add(kind, start, time.perf_counter(), sys._getframe(1))
+
+        return timed
+
+    for name in filter(partial(hasattr, owner), names):
+        _wrap(owner, name, around)
 
 
-def _timed(watch: Watch, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        step = watch.timing()
-        if step is None:
-            return function(*args, **kwargs)
-        watch.depth += 1
-        start = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            watch.depth = max(0, watch.depth - 1)
-            step.add(kind, start, time.perf_counter(), sys._getframe(1))
-
-    return timed
-
-
-def _backward(watch: Watch, module: Any) -> None:
+def _backward(watch: Watch, function: Function) -> Function:
     """Time passes backward, in which DDP waits for other ranks."""
-    function = module.backward
 
-    @functools.wraps(function)
     def backward(*args: Any, **kwargs: Any) -> Any:
         step = watch.timing()
         if step is None:
@@ -122,7 +124,7 @@ def _backward(watch: Watch, module: Any) -> None:
             step.add("backward", before.wall, before.wall + spent.wall)
             step.add("backward blocked", 0.0, spent.blocked)
 
-    module.backward = backward
+    return backward
 
 
 def _optimizer(watch: Watch, module: Any) -> None:
@@ -150,20 +152,20 @@ def _optimizer(watch: Watch, module: Any) -> None:
 
 def _flag(watch: Watch, owner: Any, flag: str, name: str = "__init__") -> None:
     """Note that something is in use."""
-    function = getattr(owner, name)
 
-    @functools.wraps(function)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        watch.flags.add(flag)
-        return function(*args, **kwargs)
+    def around(function: Function) -> Function:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            watch.flags.add(flag)
+            return function(*args, **kwargs)
 
-    setattr(owner, name, noted)
+        return noted
+
+    _wrap(owner, name, around)
 
 
-def _copying(watch: Watch, function: Callable[..., Any]) -> Callable[..., Any]:
+def _copying(watch: Watch, function: Function) -> Function:
     """Time a method of tensors that may copy to or from a device."""
 
-    @functools.wraps(function)
     def copy(self: Any, *args: Any, **kwargs: Any) -> Any:
         step = watch.timing()
         if step is None:
@@ -182,7 +184,8 @@ def _torch(watch: Watch, module: Any) -> None:
     tensor = module.Tensor
     _time(watch, tensor, "sync", *SYNCS)
     _time(watch, module.cuda, "sync", "synchronize")
-    tensor.to, tensor.cuda = _copying(watch, tensor.to), _copying(watch, tensor.cuda)
+    for name in ("to", "cuda"):
+        _wrap(tensor, name, partial(_copying, watch))
     _flag(watch, module, "compile", "compile")
 
 
@@ -190,54 +193,49 @@ def _torch(watch: Watch, module: Any) -> None:
 
 
 def _fetchers(fetching: Fetching, module: Any) -> None:
-    """Those of torch's DataLoader, in workers and where there are none."""
-    base = module._BaseDatasetFetcher
-    original = base.__init__
+    """Watch those of torch's DataLoader, in workers and where there are none."""
 
-    @functools.wraps(original)
-    def made(self: Any, dataset: Any, auto: Any, collate_fn: Any, drop_last: Any) -> None:
-        original(self, dataset, auto, fetching.region("collate", collate_fn), drop_last)
+    def init(original: Function) -> Function:
+        def made(self: Any, dataset: Any, auto: Any, collate_fn: Any, drop_last: Any) -> None:
+            original(self, dataset, auto, fetching.region("collate", collate_fn), drop_last)
 
-    base.__init__ = made
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        kind = getattr(module, name)
-        kind.fetch = _fetched(fetching, kind.fetch)
+        return made
 
+    def fetched(original: Function) -> Function:
+        def fetch(self: Any, index: Any) -> Any:
+            parent = multiprocessing.parent_process()
+            is_worker = sys.modules["torch.utils.data"].get_worker_info() is not None
+            pid = parent.pid if parent is not None and is_worker else None
+            size = len(index) if isinstance(index, list | tuple) else None
+            return fetching.fetch(lambda: original(self, index), pid, size)
 
-def _fetched(fetching: Fetching, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def fetch(self: Any, index: Any) -> Any:
-        parent = multiprocessing.parent_process()
-        is_worker = sys.modules["torch.utils.data"].get_worker_info() is not None
-        pid = parent.pid if parent is not None and is_worker else None
-        size = len(index) if isinstance(index, list | tuple) else None
-        return fetching.fetch(lambda: function(self, index), pid, size)
+        return fetch
 
-    return fetch
+    _wrap(module._BaseDatasetFetcher, "__init__", init)
+    _wrap(module._MapDatasetFetcher, "fetch", fetched)
+    _wrap(module._IterableDatasetFetcher, "fetch", fetched)
 
 
-def _regions(region: Callable[..., Any], owner: Any, kind: str, *names: str) -> None:
-    for name in names:
-        function = getattr(owner, name, None)
-        if function is not None:
-            with suppress(TypeError):  # a type that cannot be changed
-                setattr(owner, name, region(kind, function))
+def _region(fetching: Fetching, owner: Any, kind: str, *names: str) -> None:
+    for name in filter(partial(hasattr, owner), names):
+        with suppress(TypeError):  # a type that cannot be changed
+            _wrap(owner, name, partial(fetching.region, kind))
 
 
 def _pil(fetching: Fetching, module: Any) -> None:
     """Time opening a file, which is decoded once its pixels are asked for, and making it small."""
-    _regions(fetching.region, module, "decode", "open")
-    _regions(fetching.region, module.Image, "decode", "convert", "resize", "thumbnail")
+    _region(fetching, module, "decode", "open")
+    _region(fetching, module.Image, "decode", "convert", "resize", "thumbnail")
 
 
 def _torchvision(fetching: Fetching, module: Any) -> None:
-    fetching.note_paths(module, "read_file")
-    _regions(fetching.region, module, "decode", *_named(module, "decode_", "read_image"))
+    _region(fetching, module, "decode", *_named(module, "decode_", "read_image"))
+    _wrap(module, "read_file", fetching.noting)
 
 
 def _cv2(fetching: Fetching, module: Any) -> None:
-    _regions(fetching.region, module, "decode", "imread", "imdecode")
-    fetching.note_paths(module, "imread")
+    _region(fetching, module, "decode", "imread", "imdecode")
+    _wrap(module, "imread", fetching.noting)
 
 
 def _named(owner: Any, *starts: str) -> list[str]:
@@ -251,19 +249,18 @@ def _named(owner: Any, *starts: str) -> list[str]:
 def _loaders(watch: Watch, module: Any) -> None:
     """Watch loaders and their iterators."""
     loader, iterator = module.DataLoader, module._BaseDataLoaderIter
-    loader.__init__ = _init(watch.plan, loader.__init__)
-    loader.__iter__ = _iter(watch, loader.__iter__)
-    iterator.__next__ = _next(iterator.__next__)
-    iterator._next_index = _next_index(iterator._next_index)
+    _wrap(loader, "__init__", partial(_init, watch.plan))
+    _wrap(loader, "__iter__", partial(_iter, watch))
+    _wrap(iterator, "__next__", _next)
+    _wrap(iterator, "_next_index", _next_index)
     # An iterator that is dropped waits for the end of its workers.
     _time(watch, module._MultiProcessingDataLoaderIter, "wait", "_shutdown_workers")
 
 
-def _init(plan: Plan, original: Callable[..., None]) -> Callable[..., None]:
+def _init(plan: Plan, original: Function) -> Function:
     """Give a loader other arguments, where the plan asks for them; note the line that made it."""
     signature = inspect.signature(original)
 
-    @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if plan.loader:
             given = signature.bind(self, *args, **kwargs)
@@ -276,35 +273,48 @@ def _init(plan: Plan, original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _iter(watch: Watch, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
+def _iter(watch: Watch, original: Function) -> Function:
     def begin(self: Any) -> Any:
         depth = self.num_workers * (self.prefetch_factor or 0)
         loop = watch.loop(_key(self), _facts(self), depth, can_reread=self._dataset_kind == 0)
-        began = loop.begin()
+        iteration = loop.begin()
         _STARTING.append(loop)
         try:
             iterator = original(self)
         finally:
             _STARTING.pop()
-        iterator._watched = iteration = Iteration(loop, began, time.perf_counter() - began)
+        iteration.starting = time.perf_counter() - iteration.began
+        iterator._watched = iteration
         weakref.finalize(iterator, loop.leave, iteration).atexit = False
         return iterator
 
     return begin
 
 
-def _next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
+def _next(original: Function) -> Function:
+    """Take the next batch by way of the loop. For one that is replayed the sampler is a batch
+    further, so that an epoch has as many steps as ever."""
+
     def next_(self: Any) -> Any:
         iteration = getattr(self, "_watched", None)
-        return original(self) if iteration is None else iteration.next(self, original)
+        if iteration is None:
+            return original(self)
+
+        def leaves_one() -> bool:
+            if self._dataset_kind != 0:  # iterable: nobody knows how many there are
+                return False
+            return next(self._sampler_iter, None) is not None
+
+        try:
+            return iteration.loop.next(iteration, lambda: original(self), leaves_one)
+        except StopIteration:
+            iteration.loop.end()
+            raise
 
     return next_
 
 
-def _next_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
+def _next_index(original: Function) -> Function:
     def next_index(self: Any) -> Any:
         index = original(self)
         iteration = getattr(self, "_watched", None)
@@ -316,37 +326,6 @@ def _next_index(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 _STARTING: list[WatchedLoop] = []
 """Loops whose iterators are being made, which ask for their first batches meanwhile."""
-
-
-class Iteration:
-    """One pass over a DataLoader."""
-
-    def __init__(self, loop: WatchedLoop, began: float, starting: float) -> None:
-        self.loop = loop
-        self._began = began
-        self._starting: float | None = starting
-
-    def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """Return the next batch. For one that is replayed the sampler is a batch further, so that
-        an epoch has as many steps as ever."""
-
-        def leaves_one() -> bool:
-            if iterator._dataset_kind != 0:  # iterable: nobody knows how many there are
-                return False
-            return next(iterator._sampler_iter, None) is not None
-
-        starting, self._starting = self._starting, None
-        try:
-            return self.loop.next(
-                lambda: original(iterator),
-                self._began,
-                self,
-                starting=starting,
-                leaves_one=leaves_one,
-            )
-        except StopIteration:
-            self.loop.end()
-            raise
 
 
 def _key(loader: Any) -> tuple[Any, ...]:

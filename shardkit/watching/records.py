@@ -85,11 +85,6 @@ class Records:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return self._fd
 
-    def close(self) -> None:
-        """Of this process."""
-        self.flush()
-        self.forget()
-
     def forget(self) -> None:
         """In a child, which writes a file of its own: what was gathered is its parent's."""
         if self._fd is not None:

@@ -8,7 +8,7 @@ import gc
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from pathlib import Path
@@ -151,7 +151,7 @@ class Round:
 
     batch_s: Floats
     seconds: tuple[float, ...]
-    device_bytes: int | None = None
+    device_bytes: int | None
 
 
 class Loading:
@@ -177,54 +177,25 @@ class Loading:
         self._pace = Pace(workers)
 
     def __call__(self) -> Work:
+        options = self._options
         cache: Cache = "unknown"
+        last: Last = "drop"
         if self.is_cold:
             gc.collect()  # a page that is still mapped cannot be dropped
             with os_errors(f"dropping {self.target.name} from the page cache"):
                 cache = self.target.drop(self._rows)
         before = self._counter() if self._counter else 0
-        work = self._cold_pass() if self.is_cold else self._warm_pass()
-        read = self._counter() - before if self._counter else None
-        self.rounds[-1] = replace(self.rounds[-1], device_bytes=read)
-        return replace(work, cache=cache)
-
-    @cached_property
-    def dataset_bytes(self) -> int:
-        """Bytes of all files that are read; of the samples alone, where some are left out."""
-        if len(self._rows) < len(self.target):
-            return int(self._sizes.sum())
-        return sum(path.stat().st_size for path in self.target.files(self._rows))
-
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of the different samples that a round reads."""
-        return int(self._sizes.sum())
-
-    def _cold_pass(self) -> Work:
-        """Read every sample once, from newly opened files, by newly started workers."""
-        order = np.arange(len(self._rows))
-        return self._pass(self.target.open(self._rows), order, "pad")
-
-    def _warm_pass(self) -> Work:
-        """Read whole batches, the samples again and again.
-
-        From a source that is opened once, as in a long epoch: a reader looks in its first batches
-        whether it reads from a disk.
-        """
-        if self._kept is None:
-            self._kept = self.target.open(self._rows)
-        num = self._pace.num + self._ahead
-        order = np.resize(np.arange(len(self._rows)), num * self._options.batch_size)
-        work = self._pass(self._kept, order, "drop", self._ahead)
-        self._pace.took(work.seconds or 0.0)
-        return work
-
-    def _pass(self, source: Source, order: Integers, last: Last, skipped: int = 0) -> Work:
-        """Read one epoch of these samples, in an order that is the same for every target.
-
-        The clock runs from the batch on that comes after ``skipped``.
-        """
-        options = self._options
+        if self.is_cold:
+            # Every sample once, from newly opened files, by newly started workers.
+            source, order, skipped = self.target.open(self._rows), np.arange(len(self._rows)), 0
+            last = "pad"
+        else:
+            # Whole batches, the samples again and again, from a source that is opened once, as in
+            # a long epoch: a reader looks in its first batches whether it reads from a disk.
+            self._kept = self._kept or self.target.open(self._rows)
+            source, skipped = self._kept, self._ahead
+            num = self._pace.num + skipped
+            order = np.resize(np.arange(len(self._rows)), num * options.batch_size)
         loader = Loader(
             Chosen(source, order),
             options.batch_size,
@@ -240,15 +211,28 @@ class Loading:
         times = [time.perf_counter()]
         for _ in loader:
             times.append(time.perf_counter())
+        seconds = times[-1] - times[skipped]
+        if not self.is_cold:
+            self._pace.took(seconds)
+        read = self._counter() - before if self._counter else None
         stats = loader.stats
         spent = (stats.read_s, stats.transform_s, stats.collate_s, stats.wait_s)
         share = 1 - skipped * options.batch_size / len(order)
-        self.rounds.append(Round(np.diff(times[skipped:]), tuple(share * s for s in spent)))
-        return Work(
-            round(share * len(order)),
-            round(share * int(self._sizes[order].sum())),
-            times[-1] - times[skipped],
-        )
+        self.rounds.append(Round(np.diff(times[skipped:]), tuple(share * s for s in spent), read))
+        num_bytes = round(share * int(self._sizes[order].sum()))
+        return Work(round(share * len(order)), num_bytes, seconds, cache)
+
+    @cached_property
+    def dataset_bytes(self) -> int:
+        """Bytes of all files that are read; of the samples alone, where some are left out."""
+        if len(self._rows) < len(self.target):
+            return int(self._sizes.sum())
+        return sum(path.stat().st_size for path in self.target.files(self._rows))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the different samples that a round reads."""
+        return int(self._sizes.sum())
 
     @property
     def _ahead(self) -> int:

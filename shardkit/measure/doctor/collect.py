@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -28,7 +29,7 @@ from shardkit.measure.doctor.evidence import (
 )
 from shardkit.system.file_systems import mount_at
 from shardkit.watching.loop import is_users
-from shardkit.watching.schedule import OWN, TRACE
+from shardkit.watching.session import OWN, TRACE
 
 RARE = ("checkpoint", "logging")
 """Parts that may take some steps only: their mean is over all steps, whatever else is done there,
@@ -51,31 +52,20 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Process:
-    """What one process wrote, by kind of event."""
+    """What one process wrote."""
 
     pid: int
-    events: dict[str, list[Event]]
+    events: list[Event]
 
     def of(self, kind: str) -> list[Event]:
-        return self.events.get(kind, [])
-
-
-def processes(records: dict[int, list[Event]]) -> list[Process]:
-    """Sort events by kind."""
-    found = []
-    for pid, events in records.items():
-        by_kind: dict[str, list[Event]] = defaultdict(list)
-        for event in events:
-            by_kind[event["is"]].append(event)
-        found.append(Process(pid, dict(by_kind)))
-    return found
+        return [event for event in self.events if event["is"] == kind]
 
 
 def ranks(found: Sequence[Process], host: str) -> tuple[RankEvidence, ...]:
     """Return the processes that train, by rank. A process with no steps is none of them."""
     trainers = [one for one in found if _counted(main_steps(one))]
-    made = [_rank(one, *_fetches(one, found), host) for one in trainers]
-    seen = sorted(made, key=lambda rank: (rank.rank, rank.pid))
+    seen = [_rank(one, *_fetches(one, found), host) for one in trainers]
+    seen = sorted(seen, key=lambda rank: (rank.rank, rank.pid))
     if len({rank.rank for rank in seen}) < len(seen):  # processes that do not know of each other
         seen = [replace(rank, rank=number) for number, rank in enumerate(seen)]
     return tuple(seen)
@@ -102,11 +92,11 @@ def _fetches(trainer: Process, found: Sequence[Process]) -> tuple[list[Event], l
     held: set[str] = set()
     for process in found:
         parent = process.pid if process is trainer else None
-        made = process.of("fetch")
-        kept += [e for e in made[1:] if (e["parent"] or parent) == trainer.pid]
-        for event in made:
-            held.update(event["held"] if (event["parent"] or parent) == trainer.pid else ())
-    return kept, sorted(path for path in held if _is_data(path))
+        for number, event in enumerate(process.of("fetch")):
+            if (event["parent"] or parent) == trainer.pid:
+                kept += [event] if number else []
+                held.update(event["held"])
+    return kept, sorted(filter(_is_data, held))
 
 
 def _counted(every: list[Event]) -> list[Event]:
@@ -119,7 +109,8 @@ def _counted(every: list[Event]) -> list[Event]:
 def _rank(process: Process, fetches: list[Event], held: list[str], host: str) -> RankEvidence:
     loop = main_loop(process)
     facts = next(event for event in process.of("loop") if event["loop"] == loop)
-    loader = _loader(facts)
+    known = {one.name for one in fields(LoaderFacts)} & facts.keys()
+    loader = LoaderFacts(kind=facts["type"], **{name: facts[name] for name in known})
     every = main_steps(process)
     _mark_starts(every, loader)
     steps = [s for s in every[FIRST_STEPS:] if s["phase"] != TRACE]
@@ -129,7 +120,12 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
     flags = {flag for event in flagging for flag in event["flags"]}
     times = _step_times(own, steps, facts["world"] > 1)
     epochs = _epochs(process, loop, loader.num_batches, times)
-    counts = process.of("counted")[:1]
+    rate = _rate(counted, OWN, times, _gap(epochs, times))
+    if rate is None:
+        raise ValueError(f"no step of {len(steps)} counts")
+    replay, warm = (_rate(counted, kind, times, 0.0) for kind in ("replay", "warm"))
+    sizes = [fetch["size"] for fetch in fetches if fetch["size"]]
+    counts: Event = next(iter(process.of("counted")), {"dtype": ""})
     return RankEvidence(
         rank=facts["rank"],
         world_size=facts["world"],
@@ -139,27 +135,21 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
         loader=loader,
         step=times,
         worker=_worker(fetches, own, loader.num_workers),
-        rates=_rates(counted, times, epochs, len(steps)),
+        rates=Rates(rate, replay, warm),
         epochs=epochs,
         files=_files(fetches, held),
         lines=_lines(steps),
-        num_ops=counts[0]["ops"] if counts else None,
-        flops=counts[0]["flops"] if counts else None,
-        dtype=(counts[0]["dtype"] or None) if counts else None,
-        gpu=counts[0]["gpu"] if counts else "",
+        num_ops=counts.get("ops"),
+        flops=counts.get("flops"),
+        dtype=counts["dtype"] or None,
+        gpu=counts.get("gpu", ""),
         flags=frozenset(flags),
-        samples_per_step=_samples(loader, fetches),
+        samples_per_step=loader.batch_size or (round(fmean(sizes)) if sizes else None),
         picture_side=_picture_side(process.of("session")),
         handover=_handover(own) if loader.num_workers else 0.0,
         cpu_share=_mean(s["cpu"] for s in own) / max(times.total, 1e-9),
         timeline=_timeline(every),
     )
-
-
-def _loader(facts: Event) -> LoaderFacts:
-    known = {one.name for one in fields(LoaderFacts)}
-    found = {name: value for name, value in facts.items() if name in known}
-    return LoaderFacts(kind=facts["type"], **found)
 
 
 # --- steps --------------------------------------------------------------------------------
@@ -175,7 +165,7 @@ def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepT
     parts["collective"] += waiting
     # What a step did rarely must not be counted here, where few steps may hold too many of them.
     known = (*_PARTS, *RARE, "wait")
-    others = [s["busy"][0] - sum(s["parts"].get(kind, 0.0) for kind in known) for s in own]
+    others = [s["busy"][0] - _parts(s, known) for s in own]
     return StepTimes(
         wait=_mean(s["wait"][0] + _beside(s) for s in own if not s["starts"]),
         other=max(0.0, _mean(others)),
@@ -187,6 +177,10 @@ def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepT
 _PARTS = ("copy", "backward", "optimizer", "collective", "sync")
 
 
+def _parts(step: Event, kinds: Iterable[str]) -> float:
+    return float(sum(step["parts"].get(kind, 0.0) for kind in kinds))
+
+
 def _beside(step: Event) -> float:
     """Return seconds that the loop waited for batches of another loader, beside its own."""
     return float(step["parts"].get("wait", 0.0))
@@ -196,16 +190,7 @@ def _blocked(step: Event) -> float:
     """Return seconds that the loop's thread waited for something in the script's own code."""
     wall, cpu, starved = step["busy"]
     known = ("backward blocked", "collective", "sync", "copy", "optimizer", "wait", *RARE)
-    return float(
-        max(0.0, wall - cpu - starved - sum(step["parts"].get(kind, 0.0) for kind in known))
-    )
-
-
-def _rates(counted: list[Event], times: StepTimes, epochs: Epochs, num_steps: int) -> Rates:
-    own = _rate(counted, OWN, times, _gap(epochs, times))
-    if own is None:
-        raise ValueError(f"no step of {num_steps} counts")
-    return Rates(own, *(_rate(counted, kind, times, 0.0) for kind in ("replay", "warm")))
+    return float(max(0.0, wall - cpu - starved - _parts(step, known)))
 
 
 def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate | None:
@@ -213,7 +198,7 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
     blocks: dict[int, list[float]] = defaultdict(list)
     for step in counted:
         if step["phase"] == kind and not step["starts"]:
-            rare = sum(step["parts"].get(name, 0.0) for name in RARE)
+            rare = _parts(step, RARE)
             rare += _beside(step) if kind == "replay" else 0.0  # replayed, it would cost nothing
             blocks[step["block"]].append(step["wait"][0] + step["busy"][0] - rare)
     num = sum(map(len, blocks.values()))
@@ -363,7 +348,10 @@ def _files(fetches: list[Event], held: list[str]) -> FilesRead | None:
     paths = opened or held
     if not paths:
         return None
-    sizes = [size for path in paths[:500] if (size := _size(path)) is not None]
+    sizes = []
+    for path in paths[:500]:
+        with suppress(OSError):  # gone since
+            sizes.append(os.stat(path).st_size)
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     endings = Counter(Path(path).suffix.lower() for path in paths)
     return FilesRead(
@@ -378,20 +366,6 @@ def _files(fetches: list[Event], held: list[str]) -> FilesRead | None:
 
 def _is_data(path: str) -> bool:
     return is_users(path) and not path.startswith(("/proc/", "/dev/", "/sys/"))
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return None
-
-
-def _samples(loader: LoaderFacts, fetches: list[Event]) -> int | None:
-    if loader.batch_size:
-        return loader.batch_size
-    sizes = [fetch["size"] for fetch in fetches if fetch["size"]]
-    return round(fmean(sizes)) if sizes else None
 
 
 def _picture_side(sessions: list[Event]) -> int | None:

@@ -9,35 +9,23 @@ from __future__ import annotations
 
 import shlex
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 
-from shardkit.measure.doctor import advice, predict
+from shardkit.measure.doctor import predict
 from shardkit.measure.doctor import thresholds as at
-from shardkit.measure.doctor.evidence import Cause, Diagnosis, Evidence, RankEvidence, Rate
-from shardkit.measure.doctor.loading_causes import loading
-from shardkit.measure.doctor.pipeline import Case, cases, noise, used_by_others
-from shardkit.measure.doctor.step_causes import step_causes, straggler
-from shardkit.measure.figures import amount, milliseconds, percent
-
-CHEAPEST: tuple[Cause, ...] = (
-    "iterator per step",
-    "epoch starts",
-    "too few workers",
-    "logging",
-    "synchronising",
-    "copying",
-    "checkpointing",
-    "storage",
-    "decoding",
-    "tokenizing",
-    "transform",
-    "collating",
-    "too few cores",
-    "straggler",
-    "launching",
-    "not enough evidence",
+from shardkit.measure.doctor.evidence import (
+    CAUSES,
+    Arguments,
+    Diagnosis,
+    Evidence,
+    RankEvidence,
+    Rate,
 )
-"""From an argument over a line of code and a pack to other code and other machines."""
+from shardkit.measure.doctor.loading_causes import loading
+from shardkit.measure.doctor.predict import PARTS, Case, cases, noise, used_by_others
+from shardkit.measure.figures import amount, percent
+from shardkit.measure.figures import milliseconds as ms
 
 STARTS = ("iterator per step", "epoch starts")
 """Causes that a loop has though its workers make batches fast enough."""
@@ -88,14 +76,14 @@ def verdict(evidence: Evidence) -> Diagnosis:
     blamed = None if slow and waits < at.WAITS else loading(usual)
     own = step_causes(found)
     is_start = blamed is not None and blamed.cause in STARTS
-    if usual.loop.comes_in_time and not is_start and any(one.worth >= at.FLOOR for one in own):
+    if usual.comes_in_time and not is_start and any(one.worth >= at.FLOOR for one in own):
         blamed = None
     large = [one for one in (slow, blamed, *own) if one is not None and one.worth >= at.FLOOR]
     if not large:
         return healthy(usual)
     most = max(one.worth for one in large)
     near = [one for one in large if one.worth * at.TIE >= most]
-    return min(near, key=lambda one: CHEAPEST.index(one.cause))
+    return min(near, key=lambda one: CAUSES.index(one.cause))
 
 
 def not_enough(evidence: Evidence, found: list[Case]) -> Diagnosis | None:
@@ -128,9 +116,9 @@ def no_verdict(sentence: str, change: str = LOOK_AGAIN) -> Diagnosis:
 
 def healthy(case: Case) -> Diagnosis:
     """Return the verdict that nothing is wrong; on a GPU, the step may still be made faster."""
-    loop, factor = case.loop, predict.free_loading(case.loop).factor
-    if loop.noise >= at.UNSTEADY or at.FLOOR <= factor < 1 + loop.noise:
-        low, high = factor * (1 - min(loop.noise, 0.99)), factor * (1 + loop.noise)
+    factor = predict.free_loading(case).factor
+    if case.noise >= at.UNSTEADY or at.FLOOR <= factor < 1 + case.noise:
+        low, high = factor * (1 - min(case.noise, 0.99)), factor * (1 + case.noise)
         return no_verdict(
             f"Free loading would make the loop {low:.2f} to {high:.2f} times as fast: the rates"
             " vary too much to say more."
@@ -141,7 +129,7 @@ def healthy(case: Case) -> Diagnosis:
             " that was timed explains what it waits for."
         )
     mfu = case.evidence.utilisation.mfu
-    hint = advice.computing(case.rank, mfu) if advice.is_cuda(case.rank) else None
+    hint = computing(case.rank, mfu) if case.rank.is_cuda else None
     if hint:
         return Diagnosis(
             "computing",
@@ -157,6 +145,22 @@ def healthy(case: Case) -> Diagnosis:
         )
     sentence = f"There is nothing to gain from the loader: {sentence}"
     return Diagnosis("nothing to gain", sentence, "Leave it as it is.")
+
+
+def computing(rank: RankEvidence, mfu: float | None) -> str | None:
+    """Return what makes the step on a GPU faster, as far as the evidence says; None if nothing."""
+    is_slow = rank.step.optimizer > at.OPTIMIZER * rank.step.total > 0
+    hints = {
+        'Compute in bfloat16: `with torch.autocast("cuda", dtype=torch.bfloat16):` around'
+        " forward and loss uses the Tensor Cores.": "amp" not in rank.flags
+        and rank.dtype in (None, "float32", "tf32"),
+        "`model = torch.compile(model)` fuses operations.": "compile" not in rank.flags,
+        "Pass fused=True to the optimizer.": is_slow and "fused_optimizer" not in rank.flags,
+        f"Only {mfu or 0:.0%} of the device's peak is used (MFU): `--trace` shows by what.": mfu
+        is not None
+        and mfu < at.LOW_MFU,
+    }
+    return next((hint for hint, is_so in hints.items() if is_so), None)
 
 
 # --- rates that cannot all be true --------------------------------------------------------
@@ -178,12 +182,12 @@ def replay_contradicts(rank: RankEvidence) -> str | None:
         rates = f"{amount(own.steps_per_s)} steps/s as it is, and only {amount(replay.steps_per_s)}"
         return f"{start} {rates} with loading free."
     spread = _tolerance(own, replay) * step.total + at.CONTRADICTS_S
-    free, is_alone = 1 / replay.steps_per_s, rank.world_size == 1 and not advice.is_cuda(rank)
+    free, is_alone = 1 / replay.steps_per_s, rank.world_size == 1 and not rank.is_cuda
     if not is_alone or step.wait <= spread or free <= step.total - step.wait + spread:
         return None
     return (
         f"{start} the loop waits for {percent(step.wait / step.total)} of a step of"
-        f" {milliseconds(step.total)}, which still takes {milliseconds(free)} with loading free."
+        f" {ms(step.total)}, which still takes {ms(free)} with loading free."
     )
 
 
@@ -205,3 +209,192 @@ def _breaks_order(faster: Rate, slower: Rate) -> bool:
 
 def _tolerance(one: Rate, other: Rate) -> float:
     return max(at.CONTRADICTS, 2 * noise(one, other))
+
+
+# --- the step itself: what it does beside computing, and ranks that others wait for -------
+
+OWN_PARTS = ("checkpoint", "logging", "sync")
+"""Parts of a step that one rank alone may have: all others then wait for it in a collective."""
+
+
+def step_causes(found: list[Case]) -> list[Diagnosis]:
+    """Return all that the step's own parts may be slow by; each is looked at where it is the
+    largest."""
+    rules: dict[str, Callable[[Case], Diagnosis]] = {
+        "checkpoint": checkpointing,
+        "logging": logging,
+        "sync": synchronising,
+        "copy": copying,
+    }
+    causes = []
+    for part, rule in rules.items():
+        case = max(found, key=lambda case: case.share(part))
+        if case.share(part) >= at.OWN_PART:
+            causes.append(rule(case))
+    launches = [launch_bound(case, seconds) for case in found if (seconds := launch_seconds(case))]
+    return [*causes, *launches[:1]]
+
+
+def checkpointing(case: Case) -> Diagnosis:
+    seconds = case.seconds("checkpoint")
+    how = f"saving takes {ms(seconds)} a step on average, most of which goes to the background"
+    return Diagnosis(
+        "checkpointing",
+        f"Saving checkpoints takes {case.share('checkpoint'):.0%} of the loop's time.",
+        f"Save less often, or in the background{case.rank.at('checkpoint')}: copy the state"
+        " to the host and let a thread write it (torch.distributed.checkpoint.async_save).",
+        predict.sooner(case, seconds, how, predict.STILL_COPIED),
+        removal=predict.sooner(case, seconds, how),
+    )
+
+
+def logging(case: Case) -> Diagnosis:
+    seconds = case.seconds("logging")
+    how = f"printing, logging and flushing take {ms(seconds)} a step"
+    return Diagnosis(
+        "logging",
+        f"Printing, logging and flushing take {case.share('logging'):.0%} of the loop's time.",
+        f"Log every 100 steps, and flush as often{case.rank.at('logging')}.",
+        predict.sooner(case, seconds, how),
+    )
+
+
+def synchronising(case: Case) -> Diagnosis:
+    """Name synchronising. On a GPU, a part of it is waiting for work that must be done anyhow: no
+    more can be gained than the GPU is idle; half of it, if that was not seen."""
+    seconds = case.seconds("sync")
+    likely: tuple[float, ...] = (0.0,)
+    how = f".item() and its like take {ms(seconds)} a step"
+    idle = idle_share(case)
+    if case.rank.is_cuda and idle is None:
+        likely, how = (0.0, 0.5, 1.0), f"{how}, of which some is the GPU's work"
+    elif case.rank.is_cuda and idle is not None:
+        seconds = min(seconds, idle * case.step)
+        how = f"{how}, in {ms(seconds)} of which the GPU is idle"
+    return Diagnosis(
+        "synchronising",
+        f"Reading values off the device (.item() and its like) takes {case.share('sync'):.0%} of"
+        " the loop's time.",
+        f"Keep values on the device, and read them every 100 steps{case.rank.at('sync')}:"
+        " until then, add loss.detach() to a tensor.",
+        predict.sooner(case, seconds, how, likely),
+    )
+
+
+def copying(case: Case) -> Diagnosis:
+    """Name copies to the device that the step does not hide."""
+    seconds, trace, rank = case.seconds("copy"), case.evidence.trace, case.rank
+    if trace is not None:
+        seconds = min(seconds, trace.copy_exposed * case.step)
+    how = f"copies to the device take {ms(seconds)} a step that nothing hides"
+    whole = predict.sooner(case, seconds, how)
+    gain, apply = predict.sooner(case, seconds, how, predict.PINNED), False
+    if rank.loader.pin_memory or rank.loader.kind != "DataLoader":
+        gain = whole
+        change = (
+            "Hide the copies: .to(device, non_blocking=True) from pinned memory, or wrap the"
+            " loader: shardkit.CudaPrefetcher(loader) copies while the step runs."
+        )
+    else:
+        apply = True
+        change = (
+            f"Copy from pinned memory: DataLoader(..., pin_memory=True){rank.loader.where},"
+            " and .to(device, non_blocking=True)."
+        )
+    sentence = f"Copying batches to the device takes {case.share('copy'):.0%} of the loop's time."
+    arguments: Arguments | None = {"pin_memory": True} if apply else None
+    return Diagnosis("copying", sentence, change, gain, arguments, removal=whole)
+
+
+def launch_seconds(case: Case) -> float | None:
+    """Return seconds of a step in which operations are launched rather than done; None if they are
+    large."""
+    trace = case.evidence.trace
+    if trace is not None:
+        idle = idle_share(case) or 0.0
+        is_short = 0 < trace.kernel_s < at.SHORT_KERNEL_S
+        return idle * case.step if is_short and idle >= at.GPU_IDLE else None
+    own = case.share("backward") + case.share("optimizer") + case.share("other")
+    own = max(0.0, own - case.share("blocked"))
+    if case.rank.cpu_share > 0:  # beside busy processes, an operation's time is not all its own
+        own = min(own, case.trainer_cpu / case.step)
+    ops = case.rank.num_ops or 0
+    is_long = own * case.step >= ops * at.LAUNCH_S
+    if ops < at.LAUNCH_OPS or own < at.LAUNCH_SHARE or is_long:
+        return None
+    return own * case.step
+
+
+def launch_bound(case: Case, seconds: float) -> Diagnosis:
+    """Name operations so small that starting them takes most of the time."""
+    ops = case.rank.num_ops or 0
+    each = f"{1e6 * seconds / ops:.0f} µs each" if ops else "short ones"
+    mode = ', mode="reduce-overhead"' if case.rank.is_cuda else ""
+    left = tuple(1 - saved for saved in predict.LAUNCHES_SAVED)
+    how = f"launching takes most of {ms(seconds)} a step, about half of which can go"
+    return Diagnosis(
+        "launching",
+        f"A step is {ops:,} small operations, {each}: starting them takes longer than they do.",
+        f"Do more with each operation{case.rank.at('profile')}: a larger batch, tensors in"
+        f" place of Python loops, torch.compile(model{mode}).",
+        predict.sooner(case, seconds, how, left),
+    )
+
+
+def idle_share(case: Case) -> float | None:
+    """Return the share of the time in which the GPU has nothing to do though the loop does not wait
+    for batches, save or log; None if no GPU was traced."""
+    trace = case.evidence.trace
+    if trace is None:
+        return None
+    other = case.share("wait") + case.share("checkpoint") + case.share("logging")
+    return min(1.0, max(0.0, trace.gpu_idle - other))
+
+
+# --- a rank that others wait for ----------------------------------------------------------
+
+
+def straggler(found: list[Case]) -> Diagnosis | None:
+    """Return the rank that waits least in collectives, if the others wait for it there."""
+    if len(found) < 2:
+        return None
+    slow = min(found, key=lambda case: case.share("collective"))
+    others = [case for case in found if case is not slow]
+    usual = median(others, "collective")
+    excess = usual - slow.share("collective")
+    longer = {part: slow.share(part) - median(others, part) for part in ("wait", *OWN_PARTS)}
+    most = max(longer, key=lambda part: longer[part])
+    part = most if longer[most] >= at.EXPLAINS * excess else None
+    if excess < at.STRAGGLER or part in OWN_PARTS:
+        return None
+    rank = slow.rank
+    reason = " because its batches come late" if part else ""
+    how = f"the others wait {ms(slow.step * excess)} longer for it than it for them"
+    return Diagnosis(
+        "straggler",
+        f"Rank {rank.rank} on {rank.host} is slow{reason}: the others wait for it in collectives"
+        f" for {usual:.0%} of their time, and it for them for {slow.share('collective'):.0%}.",
+        straggler_change(rank, bool(part)),
+        predict.gain(slow, slow.step * (1 - excess), how),
+        rank=rank.rank,
+    )
+
+
+def straggler_change(rank: RankEvidence, is_late: bool) -> str:
+    if is_late:
+        parts = {part: getattr(rank.worker, part) for part in PARTS}
+        most = max(parts, key=lambda part: parts[part])
+        where = f", above all {most}" if parts[most] > 0 else ""
+        return (
+            f"Make loading on rank {rank.rank} as fast as on the others{where}: compare its files'"
+            f" medium, its share of the data and the cores of {rank.host}."
+        )
+    return (
+        f"Look at rank {rank.rank} (process {rank.pid}, {rank.device}, {rank.host}): give it as"
+        " much work and as free a device as the others have"
+        f"{rank.at('profile')}."
+    )
+
+
+def median(found: list[Case], part: str) -> float:
+    return statistics.median(case.share(part) for case in found)

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from textwrap import wrap
 from typing import Any
 
-from shardkit.commit.durable_files import write_output
 from shardkit.measure.doctor.evidence import (
     Applied,
     CodeLine,
@@ -88,7 +87,7 @@ def lines(
 ) -> list[str]:
     """Return the report, a line each, none with more than ``width`` characters."""
     made: list[str] = []
-    for section in sections(evidence, diagnosis, applied, MOST_RANKS):
+    for section in sections(evidence, diagnosis, applied):
         title = [section.title] if section.title else []
         indent = INDENT if section.title else ""
         if not section.heads:
@@ -118,35 +117,20 @@ def _named(found: Sequence[Sequence[str]], width: int, indent: str) -> list[str]
     return made
 
 
-def write_page(
-    path: str | Path,
-    evidence: Evidence,
-    diagnosis: Diagnosis,
-    applied: Applied | None = None,
-    profile: str | None = None,
-) -> None:
-    """Write the report as a page; ``profile`` is the file that a profile was written to.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
-    write_output(path, as_page(evidence, diagnosis, applied, profile).encode())
-
-
 def as_page(
     evidence: Evidence,
     diagnosis: Diagnosis,
     applied: Applied | None = None,
     profile: str | None = None,
 ) -> str:
-    """Return the page, as HTML."""
+    """Return the page, as HTML; ``profile`` is the file that a profile was written to."""
     command = shlex.join(evidence.command)
     facts = [("command", command), ("folder", evidence.folder or ".")]
     if profile is not None:
         facts.append(("profile", f"{profile}, for speedscope"))
-    verdict, *others = sections(evidence, diagnosis, applied, MOST_RANKS)
-    said = [(name, text) for name, text in verdict.rows]
-    return page(f"shardkit doctor: {command}", [said[0][1]], [*said[1:], *facts], others)
+    verdict, *others = sections(evidence, diagnosis, applied)
+    (_, sentence), *said = [(name, text) for name, text in verdict.rows]
+    return page(f"shardkit doctor: {command}", [sentence], [*said, *facts], others)
 
 
 def to_json(
@@ -165,20 +149,33 @@ def to_json(
 # --- all sections -------------------------------------------------------------------------
 
 
-def sections(
-    evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None, most_ranks: int
-) -> list[Section]:
-    """Return all that is said, with at most so many ranks; the slow one is among them.
+def sections(evidence: Evidence, diagnosis: Diagnosis, applied: Applied | None) -> list[Section]:
+    """Return all that is said.
 
     Names may hold any bytes, which Python reads as lone surrogates: all texts are made showable.
     """
     ranks = evidence.ranks
     # The slow one, if one is.
     rank = next((one for one in ranks if one.rank == diagnosis.rank), ranks[0] if ranks else None)
-    made = [Section("", _verdict(diagnosis, applied))]
+    said = diagnosis
+    verdict = [("failed" if said.cause == "script failed" else "verdict", said.sentence)]
+    verdict.append(("change", said.change))
+    if said.gain is not None:
+        verdict.append(("gain", gain_in_words(said.gain)))
+    if applied is not None:
+        verdict.append(("applied", applied_in_words(applied)))
+    ended = "" if evidence.ended == "exit code 0" else f"; {evidence.ended}"
+    versions = f"Python {name(evidence.python)}, torch {name(evidence.torch)}"
+    run = f"watched for {amount(evidence.seconds)} s{ended}; {versions}"
+    notes = enumerate((*said.notes, *evidence.notes))
+    last = [*(("" if number else "note", text) for number, text in notes), ("run", run)]
+    made = [Section("", verdict)]
     if rank is not None:
         where = f" on rank {rank.rank}" if len(evidence.ranks) > 1 else ""
-        step = f"a step{where}: {milliseconds(rank.step.total)}, {_rate_in_words(rank)}"
+        rate, samples = rank.rates.own.steps_per_s, rank.samples_per_step
+        step = f"a step{where}: {milliseconds(rank.step.total)}, {amount(rate)} steps/s"
+        if samples is not None:
+            step += f", {amount(rate * samples)} samples/s"
         making = f"making a batch: {milliseconds(rank.worker.total)}"
         heads = ("part", "time", "share", "")
         made += [
@@ -188,12 +185,15 @@ def sections(
             Section("loop", _loop(rank)),
         ]
     seconds = f"machine, in {amount(evidence.system.seconds)} s"
+    code = [
+        (place(one, evidence.folder), name(one.what), cost(one)) for one in costly_lines(evidence)
+    ]
     columns = ("rank", "step", "wait", "own time", "all-reduces", "cores", "")
     made += [
-        Section("ranks", _ranks(evidence, diagnosis, most_ranks), columns),
+        Section("ranks", _ranks(evidence, diagnosis), columns),
         Section(seconds, _machine(evidence)),
-        Section("costly lines of code", _code(evidence), ("where", "what", "cost")),
-        Section("", _notes(evidence, diagnosis)),
+        Section("costly lines of code", code, ("where", "what", "cost")),
+        Section("", last),
     ]
     return [
         Section(showable(one.title), [tuple(map(showable, row)) for row in one.rows], one.heads)
@@ -205,19 +205,6 @@ def sections(
 def name(text: str) -> str:
     """Return a name as it is in a line."""
     return shortened(text, LONGEST_NAME)
-
-
-# --- the verdict --------------------------------------------------------------------------
-
-
-def _verdict(said: Diagnosis, done: Applied | None) -> list[tuple[str, ...]]:
-    head = "failed" if said.cause == "script failed" else "verdict"
-    found = [(head, said.sentence), ("change", said.change)]
-    if said.gain is not None:
-        found.append(("gain", gain_in_words(said.gain)))
-    if done is not None:
-        found.append(("applied", applied_in_words(done)))
-    return [*found]
 
 
 def gain_in_words(gain: Gain) -> str:
@@ -234,25 +221,6 @@ def applied_in_words(done: Applied) -> str:
     factor = "" if done.before == 0 else f"{times(done.factor)} times the rate was measured: "
     warning = ". Do not make this change: it is slower." if done.after < done.before else ""
     return f"{factor}{change} ({predicted}){warning}"
-
-
-def _notes(seen: Evidence, said: Diagnosis) -> list[tuple[str, ...]]:
-    ended = "" if seen.ended == "exit code 0" else f"; {seen.ended}"
-    run = f"watched for {amount(seen.seconds)} s{ended}"
-    versions = f"Python {name(seen.python)}, torch {name(seen.torch)}"
-    notes = (*said.notes, *seen.notes)
-    named = [("note" if not number else "", one) for number, one in enumerate(notes)]
-    return [*named, ("run", f"{run}; {versions}")]
-
-
-# --- the loop -----------------------------------------------------------------------------
-
-
-def _rate_in_words(rank: RankEvidence) -> str:
-    rate = rank.rates.own.steps_per_s
-    samples = rank.samples_per_step
-    also = "" if samples is None else f", {amount(rate * samples)} samples/s"
-    return f"{amount(rate)} steps/s{also}"
 
 
 def _shares(names: dict[str, str], spent: StepTimes | WorkerTimes) -> list[tuple[str, ...]]:
@@ -273,17 +241,12 @@ def _shares(names: dict[str, str], spent: StepTimes | WorkerTimes) -> list[tuple
 
 
 def _rates(rates: Rates) -> list[tuple[str, ...]]:
-    found = [(text, getattr(rates, phase)) for phase, text in RATES.items()]
-    return [
-        (
-            text,
-            amount(rate.steps_per_s),
-            f"{amount(rate.low)} to {amount(rate.high)}",
-            str(rate.num_steps),
-        )
-        for text, rate in found
-        if rate is not None
-    ]
+    found: list[tuple[str, ...]] = []
+    for phase, text in RATES.items():
+        if (rate := getattr(rates, phase)) is not None:
+            span = f"{amount(rate.low)} to {amount(rate.high)}"
+            found.append((text, amount(rate.steps_per_s), span, str(rate.num_steps)))
+    return found
 
 
 def _loop(rank: RankEvidence) -> list[tuple[str, ...]]:
@@ -298,8 +261,7 @@ def _loop(rank: RankEvidence) -> list[tuple[str, ...]]:
         where = f"below {files.folder} ({files.file_system})"
         found.append(("files", f"{each}{f' ({kinds})' if kinds else ''}, {where}"))
     if epochs.num:
-        begun = "1 epoch" if epochs.num == 1 else f"{epochs.num} epochs"
-        share = f"{percent(epochs.share)} of the time ({begun})"
+        share = f"{percent(epochs.share)} of the time ({epochs.num} epoch{'s' * (epochs.num > 1)})"
         first = f"the first batch comes after {amount(epochs.first_batch_s)} s, {share}"
         found.append(("epochs", first))
     if rank.flags:
@@ -321,13 +283,13 @@ def _loader_in_words(loader: LoaderFacts) -> str:
     return f"{name(loader.kind)} over {name(loader.dataset)}{batches}, {workers}{ahead}{said}"
 
 
-def _ranks(seen: Evidence, said: Diagnosis, most: int) -> list[tuple[str, ...]]:
-    """Return a line for each rank, or so many; the slow one is among them. Its own time waits for
+def _ranks(seen: Evidence, said: Diagnosis) -> list[tuple[str, ...]]:
+    """Return a line for each rank, or for some; the slow one is among them. Its own time waits for
     no batch and no other rank."""
     if len(seen.ranks) < 2:
         return []
     rows: list[tuple[str, ...]] = []
-    first = sorted(seen.ranks, key=lambda one: one.rank != said.rank)[:most]
+    first = sorted(seen.ranks, key=lambda one: one.rank != said.rank)[:MOST_RANKS]
     for rank in sorted(first, key=lambda one: one.rank):
         step = rank.step
         own = step.total - step.wait - step.collective
@@ -348,11 +310,10 @@ def _machine(seen: Evidence) -> list[tuple[str, ...]]:
     busy, own = amount(system.cores_busy), amount(system.script_cores)
     found = [("cores", f"{system.cores}, of which {busy} were busy; the script used {own}")]
     if system.throttled is not None:
-        share = f"{percent(system.throttled)} of the time"
-        stopped = (
-            f"it stopped the script {share}" if system.throttled else "it never stopped the script"
+        share = f"stopped the script {percent(system.throttled)} of the time"
+        found.append(
+            ("CPU quota", f"it {share if system.throttled else 'never stopped the script'}")
         )
-        found.append(("CPU quota", stopped))
     if used.flops_per_s is not None:
         of = "" if used.peak is None else f" of {flops(used.peak)}"
         mfu = "" if used.mfu is None else f", an MFU of {percent(used.mfu)}{of}"
@@ -379,15 +340,13 @@ def flops(per_s: float) -> str:
 # --- lines of code ------------------------------------------------------------------------
 
 
-def _code(seen: Evidence) -> list[tuple[str, ...]]:
-    return [(place(one, seen.folder), name(one.what), cost(one)) for one in costly_lines(seen)]
-
-
 def costly_lines(evidence: Evidence) -> list[CodeLine]:
     """Return the lines of code that cost most, by their share of a step or of the samples; of a
     line that several ranks were seen in, the dearest."""
     found: dict[tuple[str, int, str], tuple[float, CodeLine]] = {}
-    for share, one in _shares_of_lines(evidence):
+    pairs = [(rank.step.total, one) for rank in evidence.ranks for one in rank.lines]
+    for step, one in [*pairs, *((0.0, one) for one in evidence.lines)]:
+        share = one.seconds / step if one.seconds and step > 0 else one.share
         key = (one.file, one.line, one.kind)
         if share >= LEAST_SHARE and (key not in found or share > found[key][0]):
             found[key] = (share, one)
@@ -395,26 +354,18 @@ def costly_lines(evidence: Evidence) -> list[CodeLine]:
     return [one for _, one in dearest[:MOST_LINES]]
 
 
-def _shares_of_lines(evidence: Evidence) -> Iterator[tuple[float, CodeLine]]:
-    pairs = [(rank.step.total, one) for rank in evidence.ranks for one in rank.lines]
-    pairs += [(0.0, one) for one in evidence.lines]
-    for step, one in pairs:
-        yield one.seconds / step if one.seconds and step > 0 else one.share, one
-
-
 def place(line: CodeLine, folder: str) -> str:
     """Return ``train.py:41``; relative to where the script ran, if it lies below."""
-    file = PurePath(line.file)
-    inside = file.is_relative_to(folder) if folder else False
-    shown = str(file.relative_to(folder)) if inside else line.file
+    file, shown = PurePath(line.file), line.file
+    if folder and file.is_relative_to(folder):
+        shown = str(file.relative_to(folder))
     return f"{shortened(shown, LONGEST_PLACE)}:{line.line}"
 
 
 def cost(line: CodeLine) -> str:
     """Return what a line of code costs."""
-    if line.kind == "profile":
-        return f"{percent(line.share)} of the main thread's time on a core"
-    if line.kind == "profile-worker":
-        return f"{percent(line.share)} of the workers' time on a core"
+    whose = {"profile": "the main thread's", "profile-worker": "the workers'"}.get(line.kind)
+    if whose:
+        return f"{percent(line.share)} of {whose} time on a core"
     calls = f", {times(line.calls)} calls" if line.calls else ""
     return f"{milliseconds(line.seconds)} a step{calls}"

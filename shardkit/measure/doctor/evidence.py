@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Phase = Literal["own", "replay", "warm"]
 """How a step got its batch: as the script makes it; one of its first, again; made again while the
@@ -60,6 +60,11 @@ class LoaderFacts:
     persistent_workers: bool = False
     is_iterable: bool = False
     made_at: str = ""
+
+    @property
+    def where(self) -> str:
+        """`` (train.py:31)``, the line that made it; empty if not known."""
+        return f" ({self.made_at})" if self.made_at else ""
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,25 @@ class RankEvidence:
     handover: float = 0.0
     timeline: tuple[tuple[float, Phase, float, float], ...] = ()
 
+    @property
+    def is_ours(self) -> bool:
+        """True if the loop runs over shardkit's own loader or stream."""
+        return self.loader.kind.startswith("shardkit.")
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.startswith("cuda") or "cuda" in self.flags
+
+    def costliest(self, kind: str) -> CodeLine | None:
+        """Return the costliest line of a kind; None if none was seen."""
+        found = [line for line in self.lines if line.kind == kind]
+        return max(found, key=lambda line: (line.seconds, line.share), default=None)
+
+    def at(self, kind: str) -> str:
+        """Return `` at train.py:31 (...)``, the costliest line of a kind, or nothing."""
+        line = self.costliest(kind)
+        return f" at {line.file}:{line.line} ({line.what})" if line else ""
+
 
 @dataclass(frozen=True)
 class SystemEvidence:
@@ -286,26 +310,30 @@ class Evidence:
 
 
 Cause = Literal[
+    "iterator per step",
+    "epoch starts",
+    "too few workers",
+    "logging",
+    "synchronising",
+    "copying",
+    "checkpointing",
     "storage",
     "decoding",
-    "transform",
     "tokenizing",
+    "transform",
     "collating",
-    "epoch starts",
-    "iterator per step",
-    "too few workers",
     "too few cores",
-    "copying",
-    "launching",
-    "synchronising",
     "straggler",
-    "checkpointing",
-    "logging",
+    "launching",
+    "not enough evidence",
     "computing",
     "nothing to gain",
-    "not enough evidence",
     "script failed",
 ]
+"""The cheapest to remove first: from an argument over a line of code and a pack to other code and
+other machines."""
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 Arguments = dict[str, int | bool | None]
 """Arguments of torch's DataLoader."""

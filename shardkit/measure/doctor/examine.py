@@ -17,7 +17,7 @@ from typing import IO
 from shardkit.errors import DataError, ShardkitError
 from shardkit.measure.doctor import collect
 from shardkit.measure.doctor.evidence import Applied, Diagnosis, Evidence, RankEvidence, TraceFacts
-from shardkit.measure.doctor.monitor import Monitor
+from shardkit.measure.doctor.gpus import read_trace, trace_facts, utilisation
 from shardkit.measure.doctor.profile import hot_lines, read_speedscope, take_profile
 from shardkit.measure.doctor.script import (
     PATIENCE_TO_END_S,
@@ -27,11 +27,11 @@ from shardkit.measure.doctor.script import (
     Tell,
     command_of,
     running,
+    snapshot,
+    used,
 )
-from shardkit.measure.doctor.trace import read_trace, trace_facts
-from shardkit.measure.doctor.utilisation import utilisation
 from shardkit.watching.records import read_records
-from shardkit.watching.schedule import Plan
+from shardkit.watching.session import Plan
 
 POLL_S = 0.1
 
@@ -106,19 +106,20 @@ def examine(
         UsageError: it cannot be run.
     """
     command, started = command_of(words), time.perf_counter()
+    first = snapshot()
     with running(command, plan, out) as script, _forwarding(script, out) as told:
-        with Monitor(script.processes) as monitor:
-            waiting = Waiting(script, options, told)
-            over = waiting.wait()
-            code = script.process.poll()
+        waiting = Waiting(script, options, told)
+        over = waiting.wait()
+        system = used(first, script.processes())
+        code = script.process.poll()
         seconds = time.perf_counter() - started
-        found = collect.processes(read_records(script.folder))
+        records = read_records(script.folder)
+        found = [collect.Process(pid, events) for pid, events in records.items()]
         seen = collect.ranks(found, platform.node())
         lines = hot_lines(read_speedscope(waiting.profile)) if waiting.is_profiled else ()
         trace, trace_notes = _trace(script.folder, seen, options)
     if seen:
         seen = (replace(seen[0], lines=(*seen[0].lines, *lines)), *seen[1:])
-    system = monitor.result()
     loops = [len(one.of("step")) for one in found if one.of("loop")]
     notes = [*_notes(found, plan, seen), *waiting.profile_notes(), *trace_notes]
     evidence = Evidence(
@@ -138,7 +139,9 @@ def examine(
         short_loop=max(loops) if loops and not seen else None,
         lines=() if seen else lines,
     )
-    return Examined(evidence, _exit_code(code, told), waiting.is_profiled)
+    if code is None:
+        code = 128 + told[0] if told else 0
+    return Examined(evidence, code if code >= 0 else 128 - code, waiting.is_profiled)
 
 
 def _notes(
@@ -172,12 +175,6 @@ def _trace(
         return trace_facts(read_trace(path)), ()
     except ShardkitError as error:  # the script was ended while it was written
         return None, (f"the trace was not read: {error}",)
-
-
-def _exit_code(code: int | None, told: list[int]) -> int:
-    if code is None:
-        return 128 + told[0] if told else 0
-    return code if code >= 0 else 128 - code
 
 
 def _first(found: Sequence[collect.Process], kind: str, name: str) -> str:
@@ -215,8 +212,8 @@ class Waiting:
         """Wait until the script has ended, or is to be ended; return why, empty if it ended by
         itself."""
         told_twice: float | None = None
-        process, is_early = self._script.process, False
-        while process.poll() is None:
+        is_early = False
+        while not self._script.has_ended():
             time.sleep(POLL_S)
             self._line.look()
             if self._told:
@@ -232,10 +229,10 @@ class Waiting:
             if is_due and self._options.profiles:
                 is_early = not over
                 self._line.look("a profile is taken")
-                why = take_profile(process.pid, self.profile, PROFILE_S)
+                why = take_profile(self._script.process.pid, self.profile, PROFILE_S)
                 self._why_no_profile, self.is_profiled = why, not why
             if over and not self._options.to_end:
-                return over if process.poll() is None else ""
+                return "" if self._script.has_ended() else over
         return ""
 
     def profile_notes(self) -> list[str]:
@@ -327,14 +324,11 @@ def apply(
     if seen.failed or not seen.ranks or found.exit_code > SIGNALLED:
         raise DataError(f"with the change the script failed or made no steps: {seen.ended}")
     size = before.samples_per_step
+    # Of a run the slowest rank's counts, since they keep step.
+    old, new = (min(r.rates.own.steps_per_s for r in run.ranks) for run in (evidence, seen))
     return Applied(
         "steps/s" if size is None else "samples/s",
-        (size or 1) * _rate(evidence.ranks),
-        (size or 1) * _rate(seen.ranks),
+        (size or 1) * old,
+        (size or 1) * new,
         diagnosis.gain.factor if diagnosis.gain else None,
     )
-
-
-def _rate(ranks: Sequence[RankEvidence]) -> float:
-    """Return steps a second of the run: its slowest rank's, since they keep step."""
-    return min(one.rates.own.steps_per_s for one in ranks)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import shardkit
 from shardkit.errors import FormatError
 from shardkit.measure.doctor.evidence import CodeLine
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+from shardkit.watching import loop
 
 RATE = 50
 """Looks a second: enough for lines that take 2 % of some seconds. py-spy 0.4.3 took 4 % of a core
@@ -40,9 +40,7 @@ MOST_LINES = 5
 _THREAD = re.compile(r"Process (\d+) Thread (\d+) ")
 """How py-spy calls a thread, with ``--subprocesses``."""
 
-_OURS = Path(shardkit.__file__).parent
-
-_NOT_USERS = re.compile(r"(^|[/\\])((site|dist)-packages|lib(64)?[/\\]python\d[.\d]*t?)[/\\]")
+_WATCHER = Path(loop.__file__).parent
 
 
 # --- taking one ---------------------------------------------------------------------------
@@ -152,14 +150,10 @@ def _stacks(value: Any) -> Iterator[Stack]:
         for one in value["shared"]["frames"]
     ]
     for profile in value["profiles"]:
-        if profile["type"] != "sampled" or profile["unit"] != "seconds":
-            raise ValueError(f"a profile of type {profile['type']!r} in {profile['unit']!r}")
         # ``Process 7 Thread 7 "MainThread"``, whose name is empty if nothing imports threading.
         thread = _THREAD.match(str(profile["name"]))
         is_main = thread is not None and thread[1] == thread[2]
         for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
-            if min(sample, default=0) < 0 or not float(weight) >= 0:
-                raise ValueError(f"a sample {sample!r} of {weight!r} seconds")
             kept = tuple(one for number in sample if _is_scripts(one := frames[number]))
             yield Stack(is_main, kept, float(weight))
 
@@ -168,19 +162,17 @@ def _is_scripts(frame: Frame) -> bool:
     """Return True if it would be there without us: what watches the script would not. And py-spy
     puts a frame on top for each process, which is no function."""
     is_process = not frame.file and frame.function.startswith("process ")
-    return not is_process and not Path(frame.file).is_relative_to(_OURS / "watching")
+    return not is_process and not Path(frame.file).is_relative_to(_WATCHER)
 
 
 # --- the script's own lines ---------------------------------------------------------------
 
 
 def is_user_file(file: str) -> bool:
-    """Return True for the script's own code: not Python's, no installed package's, not ours."""
-    if not file or file.startswith("<") or _NOT_USERS.search(file):
-        return False
+    """Return True for the script's own code: no library, not ours, no command like torchrun."""
     path = Path(file)
-    is_command = path.parent.name == "bin" and not path.suffix  # torchrun, accelerate
-    return not is_command and not path.is_relative_to(_OURS)
+    is_command = path.parent.name == "bin" and not path.suffix
+    return bool(file) and loop.is_users(file) and not is_command
 
 
 def hot_lines(stacks: Iterable[Stack]) -> tuple[CodeLine, ...]:

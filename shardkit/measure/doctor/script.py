@@ -1,4 +1,6 @@
-"""A training script that is run and watched, and leaves nothing behind however that ends."""
+"""A training script that is run and looked at from outside, and leaves nothing behind however that
+ends.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +20,14 @@ from typing import IO
 
 from shardkit.errors import UsageError
 from shardkit.measure.doctor import keeper
+from shardkit.measure.doctor.evidence import SystemEvidence
+from shardkit.system import counters
+from shardkit.system.processes import usage_of
+from shardkit.system.resources import allowance, control_groups
 from shardkit.watching import attach
 from shardkit.watching.attach import ENVIRONMENT, PLAN_NAME
 from shardkit.watching.records import read_file
-from shardkit.watching.schedule import Plan
+from shardkit.watching.session import Plan
 
 PATIENCE_TO_END_S = 5.0
 """For processes that were asked to end; then they are killed."""
@@ -38,7 +44,14 @@ class Script:
 
     def processes(self) -> set[int]:
         """Return numbers of its processes, wherever they moved to."""
-        return keeper.marked(_mark(self.folder))
+        return {self.process.pid, *keeper.marked(_mark(self.folder))}
+
+    def has_ended(self) -> bool:
+        """Return True if its first process has; it is not waited for: /proc tells what it used."""
+        if self.process.returncode is not None or not hasattr(os, "waitid"):
+            return self.process.poll() is not None
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.process.pid, flags) is not None
 
 
 def command_of(words: str | Sequence[str]) -> list[str]:
@@ -121,6 +134,74 @@ def _tell(kept: subprocess.Popen[bytes], group: int) -> None:
     if kept.stdin is not None:
         kept.stdin.write(f"{group}\n".encode())
         kept.stdin.flush()
+
+
+# --- what it uses of the machine -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the kernel had counted at a moment, of :mod:`shardkit.system.counters`."""
+
+    at: float
+    cores: dict[int, counters.CoreTime]
+    throttling: dict[Path, counters.Throttling]
+
+
+def snapshot(root: Path = Path("/")) -> Snapshot:
+    """Return one of now; ``root`` is of the tree that ``/proc`` and ``/sys`` lie in."""
+    cores = counters.core_times(root)
+    if hasattr(os, "sched_getaffinity"):
+        mine = os.sched_getaffinity(0)
+        cores = {core: times for core, times in cores.items() if core in mine}
+    return Snapshot(time.monotonic(), cores, counters.throttling(control_groups(root)))
+
+
+def used(first: Snapshot, processes: Iterable[int], root: Path = Path("/")) -> SystemEvidence:
+    """Return what was used since the first snapshot, after which a script began; these processes of
+    it are still there. The kernel adds what an ended one used to the parent that waits for it."""
+    last = snapshot(root)
+    seconds = max(last.at - first.at, 1e-3)
+    usages = [usage for pid in processes if (usage := usage_of(pid, root))]
+    return SystemEvidence(
+        seconds=seconds,
+        cores=allowance().cpus,
+        cores_busy=cores_busy(first, last),
+        script_cores=sum(usage.cpu_s for usage in usages) / seconds,
+        throttled=throttled(first, last),
+    )
+
+
+def cores_busy(first: Snapshot, last: Snapshot) -> float:
+    """Return the mean number of cores that were busy between two snapshots."""
+    return sum(
+        _share(last.cores[core].busy - old.busy, last.cores[core].total - old.total)
+        for core, old in first.cores.items()
+        if core in last.cores
+    )
+
+
+def throttled(first: Snapshot, last: Snapshot) -> float | None:
+    """Return the share of the time that a CPU quota stopped the script, at most, by the group that
+    it stopped most; None where no group has a quota to be looked at.
+
+    The kernel counts the periods in which a quota ran out, however late in the period, and the
+    seconds that each core stood still, together: the truth is below both.
+    """
+    shares = [
+        min(
+            _share(new.throttled - old.throttled, new.periods - old.periods),
+            _share(new.seconds - old.seconds, last.at - first.at),
+        )
+        for group, old in first.throttling.items()
+        if (new := last.throttling.get(group)) is not None
+    ]
+    return max(shares, default=None)
+
+
+def _share(part: float, whole: float) -> float:
+    """Return a share from 0 to 1: a kernel's counters of idle time may run backwards a little."""
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
 
 
 # --- how far it is -------------------------------------------------------------------------
