@@ -31,7 +31,7 @@ from shardkit.measure.bench import cases
 from shardkit.measure.bench.bench_report import Row
 from shardkit.measure.bench.benchmark import align, check_same, find_difference
 from shardkit.measure.bench.cases import ROUNDS, BenchOptions, Loading
-from shardkit.measure.bench.target import FolderTarget, PackedTarget, name_apart
+from shardkit.measure.bench.targets import FolderTarget, PackedTarget, name_apart
 from shardkit.system.disk_reads import counter
 from shardkit.system.page_cache import cache_state, evict
 
@@ -279,10 +279,10 @@ def test_what_the_device_did_not_give_is_not_called_cold(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a host's cache serves a file system of its own; and memory is never cold."""
-    monkeypatch.setattr("shardkit.measure.bench.target.counter", lambda path: lambda: 0)
+    monkeypatch.setattr("shardkit.measure.bench.targets.counter", lambda path: lambda: 0)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "unknown"
-    monkeypatch.setattr("shardkit.measure.bench.target.is_in_memory", lambda path: True)
+    monkeypatch.setattr("shardkit.measure.bench.targets.is_in_memory", lambda path: True)
     report = bench(large, cold=True, batch_size=16)
     assert report["rows"][0]["cache"] == "warm"
     assert report["rows"][0]["limit"] is None

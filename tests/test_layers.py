@@ -268,7 +268,7 @@ RAW_CALLS = {
 """Functions of os that may do a part of what was asked for, and the one module that calls them."""
 
 MAY_BE_SHORT = {
-    ("watching.records", "write"): "imports nothing of ours; compares, and stops at a torn line",
+    ("watching.event_log", "write"): "imports nothing of ours; compares, and stops at a torn line",
     ("watching.clock", "pread"): "a file of /proc, read in one call or not at all",
 }
 

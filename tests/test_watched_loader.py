@@ -17,8 +17,8 @@ from shardkit import Loader
 from shardkit.measure.doctor import collect
 from shardkit.watching import attach
 from shardkit.watching import loop as loop_module
+from shardkit.watching.event_log import read_records
 from shardkit.watching.loop import Watch
-from shardkit.watching.records import read_records
 from shardkit.watching.session import MOST_BATCHES as NUM_KEPT
 from shardkit.watching.session import OWN, REPLAY, WARM_UP, Plan, Schedule
 

@@ -24,9 +24,9 @@ import shardkit
 from shardkit.watching import by_hand
 from shardkit.watching.attach import Finder
 from shardkit.watching.clock import Clock, Spent
+from shardkit.watching.event_log import MOST_BYTES, Records, read_records
 from shardkit.watching.fetching import Account, held_files
 from shardkit.watching.loop import is_users, users_line
-from shardkit.watching.records import MOST_BYTES, Records, read_records
 from shardkit.watching.session import OWN, REPLAY, TRACE, WARM, WARM_UP, Plan, Rereading, Schedule
 
 # --- the schedule -------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
 
 
 def test_records_never_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.watching.records.MOST_BYTES", 100)
+    monkeypatch.setattr("shardkit.watching.event_log.MOST_BYTES", 100)
     records = Records(str(tmp_path))
     for number in range(50):
         records.write("a", value=number)

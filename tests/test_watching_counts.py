@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shardkit.watching.records import Records, read_records
+from shardkit.watching.event_log import Records, read_records
 from shardkit.watching.session import Counter
 
 

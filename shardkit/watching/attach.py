@@ -12,9 +12,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from shardkit.watching.event_log import Records
 from shardkit.watching.fetching import Fetching
 from shardkit.watching.loop import Watch
-from shardkit.watching.records import Records
 from shardkit.watching.session import Plan
 
 ENVIRONMENT = "SHARDKIT_WATCH"

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from shardkit.watching.clock import Clock, Spent
-from shardkit.watching.records import Records
+from shardkit.watching.event_log import Records
 from shardkit.watching.session import (
     OWN,
     PROBED,

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shardkit.watching.records import Records
+from shardkit.watching.event_log import Records
 
 OWN, WARM, REPLAY, TRACE = "own", "warm", "replay", "trace"
 

@@ -27,7 +27,7 @@ from shardkit.measure.bench.cases import (
     limits,
     refuse_without_pictures,
 )
-from shardkit.measure.bench.target import (
+from shardkit.measure.bench.targets import (
     FolderTarget,
     PackedTarget,
     PackedTokens,

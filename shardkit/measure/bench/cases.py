@@ -27,7 +27,7 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.loading.loader import Loader
 from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.loading.workers import WorkerType
-from shardkit.measure.bench.target import Chosen, Target
+from shardkit.measure.bench.targets import Chosen, Target
 from shardkit.measure.timing import Case, Work
 from shardkit.order.batches import Last
 from shardkit.remote.urls import Url

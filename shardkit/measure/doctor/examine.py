@@ -30,7 +30,7 @@ from shardkit.measure.doctor.script import (
     snapshot,
     used,
 )
-from shardkit.watching.records import read_records
+from shardkit.watching.event_log import read_records
 from shardkit.watching.session import Plan
 
 POLL_S = 0.1

@@ -26,7 +26,7 @@ from shardkit.system.processes import usage_of
 from shardkit.system.resources import allowance, control_groups
 from shardkit.watching import attach
 from shardkit.watching.attach import ENVIRONMENT, PLAN_NAME
-from shardkit.watching.records import read_file
+from shardkit.watching.event_log import read_file
 from shardkit.watching.session import Plan
 
 PATIENCE_TO_END_S = 5.0
