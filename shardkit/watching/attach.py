@@ -40,22 +40,18 @@ def attach() -> Watch | None:
 
     _watch = Watch(folder, plan)
     if plan.profiles:
-        _let_profilers_in()
+        # Where the kernel's Yama lets only a parent look into a process, let others, too: see
+        # PR_SET_PTRACER in prctl(2).
+        import ctypes
+
+        ptracer, anybody = 0x59616D61, ctypes.c_ulong(-1)
+        ctypes.CDLL(None).prctl(ptracer, anybody, 0, 0, 0)
     os.register_at_fork(after_in_child=_watch.after_fork)
     finder = Finder(patches(_watch, Fetching(_watch)), _watch.records)
     sys.meta_path.insert(0, finder)
     finder.patch_imported()
     _watch.records.write("process", python=sys.version.split()[0])
     return _watch
-
-
-def _let_profilers_in() -> None:
-    """Where the kernel's Yama lets only a parent look into a process, let others, too: see
-    ``PR_SET_PTRACER`` in prctl(2)."""
-    import ctypes
-
-    ptracer, anybody = 0x59616D61, ctypes.c_ulong(-1)
-    ctypes.CDLL(None).prctl(ptracer, anybody, 0, 0, 0)
 
 
 class Finder(MetaPathFinder):

@@ -33,9 +33,6 @@ class Spent(NamedTuple):
     def __sub__(self, other: Spent) -> Spent:
         return Spent(*(a - b for a, b in zip(self, other, strict=True)))
 
-    def plus(self, other: Spent) -> Spent:
-        return Spent(*(a + b for a, b in zip(self, other, strict=True)))
-
 
 def quick_look() -> Spent:
     """Return seconds of this thread, without those that it had no core for: they count as waiting.
@@ -83,17 +80,13 @@ class Clock(threading.local):
 
     def _starved(self) -> float:
         if self._pid != os.getpid():  # a child has its parent's
-            self._pid, self._file = os.getpid(), _schedstat()
+            self._pid, self._file = os.getpid(), None
+            with suppress(OSError):  # not Linux, or a kernel that does not keep it
+                path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+                self._file = Descriptor(path)
         if self._file is None:
             return 0.0
         try:
             return int(self._file.read().split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
             return 0.0
-
-
-def _schedstat() -> Descriptor | None:
-    try:
-        return Descriptor(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-    except OSError:  # not Linux, or a kernel that does not keep it
-        return None

@@ -49,7 +49,8 @@ class Account:
     def _charge(self, now: Spent) -> None:
         if self.stack:
             kind, since = self.stack[-1]
-            self.regions[kind] = self.regions.get(kind, Spent()).plus(now - since)
+            before = self.regions.get(kind, Spent())
+            self.regions[kind] = Spent(*map(sum, zip(before, now - since, strict=True)))
             self.stack[-1] = (kind, now)
 
 

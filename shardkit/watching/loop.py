@@ -175,7 +175,7 @@ class WatchedLoop:
         self._is_written = False
         self._shapes: list[list[int]] = []
         """Of the tensors in the first batch."""
-        self._tools: list[Counter | Tracer] = []
+        self._tool: Counter | Tracer | None = None
         self.rereading = Rereading(self._schedule.block_steps if can_reread else 0)
 
     # --- epochs ---------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class WatchedLoop:
             self._replay.keep(item)
             if not self._num_steps:
                 self._shapes = shapes(item)
-        self._use_tools(now)
+        self._use_tool(now)
         after = watch.clock.after_waiting(before)
         wait, first = after - before, None
         if starting is not None:  # with loading free, no iterator would have to be made
@@ -281,8 +281,8 @@ class WatchedLoop:
 
     def end_step(self, step: OpenStep, busy: Spent) -> None:
         """Write it down; decide whether this is the loop that trains."""
-        has_tools = bool(self._tools)
-        self._close_tools()
+        has_tool = self._tool is not None
+        self._close_tool()
         self._num_steps += 1
         wait = step.wait
         self._watch.records.gather(
@@ -290,7 +290,7 @@ class WatchedLoop:
             loop=self._number,
             epoch=self._epoch,
             t=step.began.wall,
-            phase=TRACE if has_tools else OWN if step.now.kind == TRACE else step.now.kind,
+            phase=TRACE if has_tool else OWN if step.now.kind == TRACE else step.now.kind,
             counts=step.now.counts,
             block=step.now.block,
             first=step.first,
@@ -323,23 +323,21 @@ class WatchedLoop:
 
     # --- what is done besides -------------------------------------------------------------
 
-    def _use_tools(self, now: Now) -> None:
-        """Counting and tracing, each of some steps that do not count."""
+    def _use_tool(self, now: Now) -> None:
+        """Count or trace, each in some steps that do not count."""
         if self._session is None:
             return
-        place = self._num_steps - self._session
-        if place == PROBED and self._watch.plan.counts:
-            self._start(Counter(self._watch.records, self._watch.flags))
-        is_traced = self._watch.plan.traces == "yes" or "cuda" in self._watch.flags
-        if now.kind == TRACE and is_traced and not self._tools:
-            self._start(Tracer(self._watch.folder, self._watch.flags))
-        for tool in list(self._tools):
-            self._safely(tool, tool.step)
-
-    def _start(self, tool: Counter | Tracer) -> None:
-        self._tools.append(tool)
-        if not self._safely(tool, tool.start):
-            self._tools.remove(tool)
+        plan = self._watch.plan
+        tool: Counter | Tracer | None = None
+        is_traced = plan.traces == "yes" or "cuda" in self._watch.flags
+        if plan.counts and self._num_steps - self._session == PROBED:
+            tool = Counter(self._watch.records, self._watch.flags)
+        elif now.kind == TRACE and is_traced and self._tool is None:
+            tool = Tracer(self._watch.folder, self._watch.flags)
+        if tool is not None and self._safely(tool, tool.start):
+            self._tool = tool
+        if isinstance(self._tool, Tracer):
+            self._safely(self._tool, self._tool.step)
 
     def _safely(self, tool: Counter | Tracer, do: Callable[[], object]) -> object:
         """Return what a tool returns; None of one that fails, which must not end a training run."""
@@ -350,12 +348,11 @@ class WatchedLoop:
             self._watch.records.write("unpatched", module=f"a step by {name}", why=repr(error))
             return None
 
-    def _close_tools(self) -> None:
-        place = self._num_steps - (self._session or 0)
-        for tool in list(self._tools):
-            if isinstance(tool, Counter) or place + 1 >= self._schedule.warm_up:
-                self._safely(tool, tool.stop)
-                self._tools.remove(tool)
+    def _close_tool(self) -> None:
+        is_last = self._num_steps - (self._session or 0) + 1 >= self._schedule.warm_up
+        if self._tool is not None and (is_last or isinstance(self._tool, Counter)):
+            self._safely(self._tool, self._tool.stop)
+            self._tool = None
 
 
 def _of_process() -> dict[str, Any]:

@@ -297,17 +297,13 @@ def wait_until_quiet() -> None:
 
 def _used() -> float:
     """Return seconds of processor time of this process and the workers that it started."""
-    workers = (process.pid for process in multiprocessing.active_children())
-    return time.process_time() + sum(_of(pid) for pid in workers if pid is not None)
-
-
-def _of(pid: int) -> float:
-    """From schedstat, whose unit is a nanosecond; 0 for one that has ended."""
-    try:
-        with open(f"/proc/{pid}/schedstat") as file:
-            return int(file.read().split()[0]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
+    seconds = time.process_time()
+    for process in multiprocessing.active_children():
+        # From schedstat, whose unit is a nanosecond; nothing of one that has ended.
+        gone = suppress(OSError, IndexError, ValueError)
+        with gone, open(f"/proc/{process.pid}/schedstat") as file:
+            seconds += int(file.read().split()[0]) / 1e9
+    return seconds
 
 
 # --- operations that are counted, and a trace ----------------------------------------------
@@ -367,9 +363,6 @@ class Counter:
         if "convolution" in operation:
             is_rounded = torch.backends.cudnn.allow_tf32
         return "tf32" if dtype == "float32" and "cuda" in self._flags and is_rounded else dtype
-
-    def step(self) -> None:
-        """A step begins."""
 
     def stop(self) -> None:
         """Write what was counted."""

@@ -266,14 +266,6 @@ def cache_states(rows: Sequence[Row]) -> str:
     return " or ".join(sorted({row.cache for row in rows}))
 
 
-def workers_in_words(row: Row) -> str:
-    """Return ``2 threads``, ``1 process``, ``no worker``."""
-    num, kind = row.workers, row.worker_type
-    if not num:
-        return "no worker"
-    return f"{num} {kind}" if num == 1 else f"{num} {kind}{'es' if kind == 'process' else 's'}"
-
-
 def in_words(rows: Sequence[Row], notes: Iterable[str]) -> list[str]:
     """Return the fastest, by how much, how far from the limit, and what takes the time; then the
     notes: a line each.
@@ -281,9 +273,10 @@ def in_words(rows: Sequence[Row], notes: Iterable[str]) -> list[str]:
     best = max(rows, key=lambda row: row.samples_per_s.median)
     if best.ratio is not None and best.ratio.median < 1:  # the other won most of the rounds
         best = reference(best, rows)
-    line = (
-        f"{best.target} with {workers_in_words(best)}, {best.samples_per_s.median:,.0f} samples/s"
-    )
+    num, kind = best.workers, best.worker_type
+    plural = ("es" if kind == "process" else "s") * (num > 1)
+    workers = f"{num} {kind}{plural}" if num else "no worker"
+    line = f"{best.target} with {workers}, {best.samples_per_s.median:,.0f} samples/s"
     if best.ratio is not None:
         median, low, high = map(times, (best.ratio.median, best.ratio.low, best.ratio.high))
         ratio = f"{median} times {reference(best, rows).target} ({low} to {high})"

@@ -156,27 +156,26 @@ def align(base: Target, targets: Sequence[Target], rows: Integers) -> list[Integ
         DataError: a target lacks one.
     """
     keys = base.keys(rows)
-    return [rows if one is base else _found(base, one, rows, keys) for one in targets]
-
-
-def _found(base: Target, target: Target, rows: Integers, keys: list[str] | None) -> Integers:
-    is_as_long = len(target) == len(base)
-    if keys is None or target.keys(rows[:0]) is None:
-        if not is_as_long:
+    found = []
+    for target in targets:
+        is_as_long = len(target) == len(base)
+        has_keys = keys is not None and target.keys(rows[:0]) is not None
+        if not has_keys and not is_as_long:
             raise DataError(
                 f"{target.name} has {len(target):,} samples, {base.name} {len(base):,}:"
                 " they do not hold the same"
             )
-        return rows
-    # Mostly packed in one order, and then far quicker than to look every key up.
-    if is_as_long and target.keys(rows) == keys:
-        return rows
-    try:
-        return target.find(keys)
-    except DataError:
-        if not is_as_long:
-            raise
-        return rows  # third-party tars name theirs otherwise: the values decide
+        # Mostly packed in one order, and then far quicker than to look every key up.
+        if keys is None or not has_keys or (is_as_long and target.keys(rows) == keys):
+            found.append(rows)
+            continue
+        try:
+            found.append(target.find(keys))
+        except DataError:
+            if not is_as_long:
+                raise
+            found.append(rows)  # third-party tars name theirs otherwise: the values decide
+    return found
 
 
 def check_same(targets: Sequence[Target], rows: Sequence[Integers]) -> tuple[list[str], Integers]:

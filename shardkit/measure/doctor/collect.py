@@ -158,16 +158,15 @@ def _rank(process: Process, fetches: list[Event], held: list[str], host: str) ->
 def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepTimes:
     """Return means of a step's parts. Where there are other ranks, backward's waiting is for
     them."""
-    parts = {kind: _mean(s["parts"].get(kind, 0.0) for s in own) for kind in _PARTS}
-    parts |= {kind: _mean(s["parts"].get(kind, 0.0) for s in every) for kind in RARE}
-    waiting = _mean(s["parts"].get("backward blocked", 0.0) for s in own) if has_others else 0.0
+    parts = {kind: _mean(_parts(s, kind) for s in own) for kind in _PARTS}
+    parts |= {kind: _mean(_parts(s, kind) for s in every) for kind in RARE}
+    waiting = _mean(_parts(s, "backward blocked") for s in own) if has_others else 0.0
     parts["backward"] -= waiting
     parts["collective"] += waiting
     # What a step did rarely must not be counted here, where few steps may hold too many of them.
-    known = (*_PARTS, *RARE, "wait")
-    others = [s["busy"][0] - _parts(s, known) for s in own]
+    others = [s["busy"][0] - _parts(s, *_PARTS, *RARE, "wait") for s in own]
     return StepTimes(
-        wait=_mean(s["wait"][0] + _beside(s) for s in own if not s["starts"]),
+        wait=_mean(s["wait"][0] + _parts(s, "wait") for s in own if not s["starts"]),
         other=max(0.0, _mean(others)),
         blocked=_mean(_blocked(s) for s in own),
         **parts,
@@ -177,20 +176,16 @@ def _step_times(own: list[Event], every: list[Event], has_others: bool) -> StepT
 _PARTS = ("copy", "backward", "optimizer", "collective", "sync")
 
 
-def _parts(step: Event, kinds: Iterable[str]) -> float:
+def _parts(step: Event, *kinds: str) -> float:
+    """Return seconds of some parts; ``wait`` is for batches of another loader, beside its own."""
     return float(sum(step["parts"].get(kind, 0.0) for kind in kinds))
-
-
-def _beside(step: Event) -> float:
-    """Return seconds that the loop waited for batches of another loader, beside its own."""
-    return float(step["parts"].get("wait", 0.0))
 
 
 def _blocked(step: Event) -> float:
     """Return seconds that the loop's thread waited for something in the script's own code."""
     wall, cpu, starved = step["busy"]
     known = ("backward blocked", "collective", "sync", "copy", "optimizer", "wait", *RARE)
-    return float(max(0.0, wall - cpu - starved - _parts(step, known)))
+    return float(max(0.0, wall - cpu - starved - _parts(step, *known)))
 
 
 def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate | None:
@@ -198,8 +193,8 @@ def _rate(counted: list[Event], kind: str, times: StepTimes, gap: float) -> Rate
     blocks: dict[int, list[float]] = defaultdict(list)
     for step in counted:
         if step["phase"] == kind and not step["starts"]:
-            rare = _parts(step, RARE)
-            rare += _beside(step) if kind == "replay" else 0.0  # replayed, it would cost nothing
+            # Replayed, batches of another loader would cost nothing either.
+            rare = _parts(step, *RARE, *(["wait"] if kind == "replay" else []))
             blocks[step["block"]].append(step["wait"][0] + step["busy"][0] - rare)
     num = sum(map(len, blocks.values()))
     if not num or (kind != OWN and num < LEAST_STEPS):

@@ -16,7 +16,6 @@ from shardkit.measure.doctor import predict
 from shardkit.measure.doctor import thresholds as at
 from shardkit.measure.doctor.evidence import (
     CAUSES,
-    Arguments,
     Diagnosis,
     Evidence,
     RankEvidence,
@@ -231,8 +230,8 @@ def step_causes(found: list[Case]) -> list[Diagnosis]:
         case = max(found, key=lambda case: case.share(part))
         if case.share(part) >= at.OWN_PART:
             causes.append(rule(case))
-    launches = [launch_bound(case, seconds) for case in found if (seconds := launch_seconds(case))]
-    return [*causes, *launches[:1]]
+    launching = [launch_bound(case) for case in found if launch_seconds(case)]
+    return [*causes, *launching[:1]]
 
 
 def checkpointing(case: Case) -> Diagnosis:
@@ -288,46 +287,42 @@ def copying(case: Case) -> Diagnosis:
         seconds = min(seconds, trace.copy_exposed * case.step)
     how = f"copies to the device take {ms(seconds)} a step that nothing hides"
     whole = predict.sooner(case, seconds, how)
-    gain, apply = predict.sooner(case, seconds, how, predict.PINNED), False
+    sentence = f"Copying batches to the device takes {case.share('copy'):.0%} of the loop's time."
     if rank.loader.pin_memory or rank.loader.kind != "DataLoader":
-        gain = whole
         change = (
             "Hide the copies: .to(device, non_blocking=True) from pinned memory, or wrap the"
             " loader: shardkit.CudaPrefetcher(loader) copies while the step runs."
         )
-    else:
-        apply = True
-        change = (
-            f"Copy from pinned memory: DataLoader(..., pin_memory=True){rank.loader.where},"
-            " and .to(device, non_blocking=True)."
-        )
-    sentence = f"Copying batches to the device takes {case.share('copy'):.0%} of the loop's time."
-    arguments: Arguments | None = {"pin_memory": True} if apply else None
-    return Diagnosis("copying", sentence, change, gain, arguments, removal=whole)
+        return Diagnosis("copying", sentence, change, whole, removal=whole)
+    change = (
+        f"Copy from pinned memory: DataLoader(..., pin_memory=True){rank.loader.where},"
+        " and .to(device, non_blocking=True)."
+    )
+    gain = predict.sooner(case, seconds, how, predict.PINNED)
+    return Diagnosis("copying", sentence, change, gain, {"pin_memory": True}, removal=whole)
 
 
-def launch_seconds(case: Case) -> float | None:
-    """Return seconds of a step in which operations are launched rather than done; None if they are
+def launch_seconds(case: Case) -> float:
+    """Return seconds of a step in which operations are launched rather than done; 0 if they are
     large."""
     trace = case.evidence.trace
     if trace is not None:
         idle = idle_share(case) or 0.0
         is_short = 0 < trace.kernel_s < at.SHORT_KERNEL_S
-        return idle * case.step if is_short and idle >= at.GPU_IDLE else None
+        return idle * case.step if is_short and idle >= at.GPU_IDLE else 0.0
     own = case.share("backward") + case.share("optimizer") + case.share("other")
     own = max(0.0, own - case.share("blocked"))
     if case.rank.cpu_share > 0:  # beside busy processes, an operation's time is not all its own
         own = min(own, case.trainer_cpu / case.step)
     ops = case.rank.num_ops or 0
     is_long = own * case.step >= ops * at.LAUNCH_S
-    if ops < at.LAUNCH_OPS or own < at.LAUNCH_SHARE or is_long:
-        return None
-    return own * case.step
+    is_large = ops < at.LAUNCH_OPS or own < at.LAUNCH_SHARE or is_long
+    return 0.0 if is_large else own * case.step
 
 
-def launch_bound(case: Case, seconds: float) -> Diagnosis:
+def launch_bound(case: Case) -> Diagnosis:
     """Name operations so small that starting them takes most of the time."""
-    ops = case.rank.num_ops or 0
+    ops, seconds = case.rank.num_ops or 0, launch_seconds(case)
     each = f"{1e6 * seconds / ops:.0f} µs each" if ops else "short ones"
     mode = ', mode="reduce-overhead"' if case.rank.is_cuda else ""
     left = tuple(1 - saved for saved in predict.LAUNCHES_SAVED)
@@ -367,32 +362,28 @@ def straggler(found: list[Case]) -> Diagnosis | None:
     part = most if longer[most] >= at.EXPLAINS * excess else None
     if excess < at.STRAGGLER or part in OWN_PARTS:
         return None
-    rank = slow.rank
+    rank, worker = slow.rank, slow.rank.worker
     reason = " because its batches come late" if part else ""
+    change = (
+        f"Look at rank {rank.rank} (process {rank.pid}, {rank.device}, {rank.host}): give it as"
+        " much work and as free a device as the others have"
+        f"{rank.at('profile')}."
+    )
+    if part:
+        most = max(PARTS, key=lambda name: getattr(worker, name))
+        where = f", above all {most}" if getattr(worker, most) > 0 else ""
+        change = (
+            f"Make loading on rank {rank.rank} as fast as on the others{where}: compare its files'"
+            f" medium, its share of the data and the cores of {rank.host}."
+        )
     how = f"the others wait {ms(slow.step * excess)} longer for it than it for them"
     return Diagnosis(
         "straggler",
         f"Rank {rank.rank} on {rank.host} is slow{reason}: the others wait for it in collectives"
         f" for {usual:.0%} of their time, and it for them for {slow.share('collective'):.0%}.",
-        straggler_change(rank, bool(part)),
+        change,
         predict.gain(slow, slow.step * (1 - excess), how),
         rank=rank.rank,
-    )
-
-
-def straggler_change(rank: RankEvidence, is_late: bool) -> str:
-    if is_late:
-        parts = {part: getattr(rank.worker, part) for part in PARTS}
-        most = max(parts, key=lambda part: parts[part])
-        where = f", above all {most}" if parts[most] > 0 else ""
-        return (
-            f"Make loading on rank {rank.rank} as fast as on the others{where}: compare its files'"
-            f" medium, its share of the data and the cores of {rank.host}."
-        )
-    return (
-        f"Look at rank {rank.rank} (process {rank.pid}, {rank.device}, {rank.host}): give it as"
-        " much work and as free a device as the others have"
-        f"{rank.at('profile')}."
     )
 
 

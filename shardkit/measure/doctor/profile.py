@@ -149,20 +149,19 @@ def _stacks(value: Any) -> Iterator[Stack]:
         Frame(str(one["name"]), str(one.get("file") or ""), int(one.get("line") or 0))
         for one in value["shared"]["frames"]
     ]
+    # What watches the script is left out, and what py-spy puts on top for each process.
+    ours = {
+        number
+        for number, (function, file, _) in enumerate(frames)
+        if Path(file).is_relative_to(_WATCHER) or (not file and function.startswith("process "))
+    }
     for profile in value["profiles"]:
         # ``Process 7 Thread 7 "MainThread"``, whose name is empty if nothing imports threading.
         thread = _THREAD.match(str(profile["name"]))
         is_main = thread is not None and thread[1] == thread[2]
         for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
-            kept = tuple(one for number in sample if _is_scripts(one := frames[number]))
+            kept = tuple(frames[number] for number in sample if number not in ours)
             yield Stack(is_main, kept, float(weight))
-
-
-def _is_scripts(frame: Frame) -> bool:
-    """Return True if it would be there without us: what watches the script would not. And py-spy
-    puts a frame on top for each process, which is no function."""
-    is_process = not frame.file and frame.function.startswith("process ")
-    return not is_process and not Path(frame.file).is_relative_to(_WATCHER)
 
 
 # --- the script's own lines ---------------------------------------------------------------
