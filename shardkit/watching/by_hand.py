@@ -21,7 +21,7 @@ machines."""
 
 @dataclass(slots=True)
 class Waits:
-    """What a watched loop did so far.
+    """Steps and seconds of a watched loop so far.
 
     Attributes:
         steps: through with. wait_s: seconds it waited for batches after the first of each
@@ -35,7 +35,7 @@ class Waits:
 
     @property
     def share(self) -> float:
-        """Of the loop's time that it waited, without first batches."""
+        """The share of the loop's time that it waited, without first batches."""
         return self.wait_s / max(self.wait_s + self.busy_s, 1e-9)
 
     def __str__(self) -> str:

@@ -74,8 +74,8 @@ class Clock(threading.local):
         return self.now()._replace(kernel=kernel)
 
     def after_waiting(self, before: Spent) -> Spent:
-        """Likewise, quickly, since a look just before the thread waited: what it then had no core
-        for counts from here on."""
+        """Return the same, quickly, after a look just before the thread waited: seconds without a
+        core in between count from here on."""
         return quick_look()._replace(starved=before.starved)
 
     def _starved(self) -> float:

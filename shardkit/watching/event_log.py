@@ -86,7 +86,7 @@ class Records:
         return self._fd
 
     def forget(self) -> None:
-        """In a child, which writes a file of its own: what was gathered is its parent's."""
+        """Drop what was gathered: a child writes a file of its own."""
         if self._fd is not None:
             os.close(self._fd)
         if self._at_exit is not None:

@@ -27,7 +27,7 @@ CONTAINERS = (
 
 @dataclass(slots=True)
 class Account:
-    """What is going on in one fetch: seconds of each region, without those inside it."""
+    """The regions of one fetch: seconds of each region, without those inside it."""
 
     regions: dict[str, Spent] = field(default_factory=dict)
     stack: list[tuple[str, Spent]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Account:
         self.stack.append((kind, now))
 
     def leave(self, now: Spent) -> None:
-        """It ends."""
+        """End the innermost region."""
         self._charge(now)
         self.stack.pop()
         if self.stack:
@@ -143,7 +143,7 @@ class Fetching:
         return noted
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """Of ``sys.addaudithook``: files that Python opens to be read, whoever asks it to."""
+        """Note files that Python opens to be read, for ``sys.addaudithook``."""
         if event != "open":
             return
         path, mode, flags = args

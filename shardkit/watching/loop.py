@@ -113,7 +113,7 @@ class OpenStep:
 
 
 class Watch:
-    """What is known of one process: its loops, and the step that it is in.
+    """The state of one process: its loops, and the step that it is in.
 
     Args:
         folder: that the records go to.
@@ -129,11 +129,11 @@ class Watch:
         self.depth = 0
         self.flags: set[str] = set()
         self.has_others = False
-        """Whether there are other ranks, which backward may wait for."""
+        """True if there are other ranks, which backward may wait for."""
         self.is_making = False
 
     def after_fork(self) -> None:
-        """In a child: what is known is its parent's."""
+        """Forget in a child what is its parent's."""
         self.records.forget()
         self.loops, self.step, self.depth, self.flags = {}, None, 0, set()
         self.is_making = False
@@ -174,7 +174,7 @@ class WatchedLoop:
         self._epoch = -1
         self._is_written = False
         self._shapes: list[list[int]] = []
-        """Of the tensors in the first batch."""
+        """Shapes of the tensors in the first batch."""
         self._tool: Counter | Tracer | None = None
         self.rereading = Rereading(self._schedule.block_steps if can_reread else 0)
 
@@ -193,7 +193,7 @@ class WatchedLoop:
             self._watch.end_step()
 
     def end(self) -> None:
-        """It is over. After its first batch the step goes on until another iteration begins:
+        """End the iteration. After its first batch the step goes on until another iteration begins:
         ``next(iter(loader))`` drops the iteration before it uses the batch."""
         step = self._watch.step
         if step is not None and step.loop is self and step.first is None:

@@ -37,7 +37,7 @@ TRACED = 6
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done to a script, besides looking on.
+    """Interventions in a script, besides looking on.
 
     Attributes:
         steps: that count, of each kind. rounds: they are taken in. replays: whether batches are
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Now:
-    """How a step is taken, and whether it counts; ``block`` is the number of its block, from 0; -1
+    """The kind of a step, and if it counts; ``block`` is the number of its block, from 0; -1
     before the first. ``is_first``: of its block."""
 
     kind: str
@@ -93,12 +93,12 @@ class Schedule:
 
     @property
     def block_steps(self) -> int:
-        """Of a block; as many batches are read again in a block of that kind."""
+        """Steps of a block; as many batches are read again in a block of that kind."""
         return self.lead + self.counted
 
     @property
     def num_steps(self) -> int:
-        """Of the whole session."""
+        """Steps of the whole session."""
         return self.warm_up + self.num_blocks * self.block_steps
 
     def at(self, step: int) -> Now:
@@ -397,7 +397,7 @@ class Tracer:
         self._profile: Any = None
 
     def start(self) -> bool:
-        """False where it must not."""
+        """Return False if the process has a profiler."""
         import torch.profiler
 
         if PROFILER in self._flags:
@@ -413,7 +413,7 @@ class Tracer:
         return True
 
     def step(self) -> None:
-        """A step begins."""
+        """Note that a step begins."""
         self._profile.step()
 
     def stop(self) -> None:

@@ -52,7 +52,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Process:
-    """What one process wrote."""
+    """Events that one process wrote."""
 
     pid: int
     events: list[Event]

@@ -28,7 +28,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Rates:
-    """What DS-Analyzer's differential needs (Mohan et al., "Analyzing and Mitigating Data Stalls
+    """Rates for DS-Analyzer's differential (Mohan et al., "Analyzing and Mitigating Data Stalls
     in DNN Training", VLDB 2021): the loop as it is, with loading that costs nothing (G there), and
     with the files in memory (P)."""
 
@@ -93,7 +93,7 @@ class StepTimes:
 
     @property
     def total(self) -> float:
-        """From one batch to the next."""
+        """Seconds from one batch to the next."""
         parts = (self.wait, self.copy, self.backward, self.optimizer, self.collective)
         return sum(parts) + self.sync + self.logging + self.checkpoint + self.other
 
@@ -166,7 +166,7 @@ class FilesRead:
 
 @dataclass(frozen=True)
 class Epochs:
-    """How long epochs take to begin: the mean seconds from ``iter(loader)`` to the first batch,
+    """Beginnings of epochs: the mean seconds from ``iter(loader)`` to the first batch,
     and the share of the loop's time, and of how many epochs; ``steps``: of one, as far as seen."""
 
     first_batch_s: float = 0.0
@@ -252,7 +252,7 @@ class SystemEvidence:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What a trace of torch.profiler says of the GPUs in some steps.
+    """Figures of the GPUs in some steps, from a trace of torch.profiler.
 
     Attributes:
         gpu_idle: share of the time between the first and the last thing on the GPU that nothing ran
@@ -269,8 +269,8 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How much of the device's peak the model's arithmetic uses. ``mfu``: model FLOPs a second
-    through ``peak``, in FLOPs a second."""
+    """The use of the device by the model's arithmetic. ``mfu``: model FLOPs a second through
+    ``peak``, in FLOPs a second."""
 
     flops_per_s: float | None = None
     mfu: float | None = None
@@ -384,7 +384,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Applied:
-    """What ``--apply`` measured: samples or steps a second, ``what``, before and after.
+    """Rates that ``--apply`` measured: samples or steps a second, ``what``, before and after.
     ``predicted``: the factor."""
 
     what: str

@@ -79,7 +79,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Examined:
-    """What came of it.
+    """The result of a run.
 
     Attributes:
         exit_code: the script's own, 128 + a signal's number as shells have it; 0 where it was

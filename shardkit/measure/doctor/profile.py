@@ -111,7 +111,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """Where a thread was seen for so many seconds, outermost frame first."""
+    """Frames that a thread was seen in for so many seconds, the outermost first."""
 
     is_main: bool
     frames: tuple[Frame, ...]
@@ -119,7 +119,7 @@ class Stack:
 
     @property
     def work_of_worker(self) -> tuple[Frame, ...] | None:
-        """What runs below the loop of a worker of DataLoader; None if this is none. A worker that
+        """Frames below the loop of a worker of DataLoader; None if this is none. A worker that
         was forked has the frames of the script above that."""
         for number, frame in enumerate(self.frames):
             is_torch = frame.file.endswith("torch/utils/data/_utils/worker.py")

@@ -141,7 +141,7 @@ def _tell(kept: subprocess.Popen[bytes], group: int) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the kernel had counted at a moment, of :mod:`shardkit.system.counters`."""
+    """Counts of the kernel at a moment, of :mod:`shardkit.system.counters`."""
 
     at: float
     cores: dict[int, counters.CoreTime]
