@@ -8,7 +8,7 @@ process, turns a run into samples. Adding a kind of input is one class derived f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -56,27 +56,15 @@ class Run:
         """Entries [start, stop)."""
         if start <= 0 and stop >= len(self):
             return self
-        return Run(
-            self.split,
-            self.base,
-            self.label,
-            self.locators[start:stop],
-            self.keys[start:stop],
-            self.sizes[start:stop],
-            self.stamps[start:stop],
-        )
+        return self._with(lambda held: held[start:stop])
 
     def take(self, entries: Sequence[int]) -> Run:
         """These entries, in that order."""
-        return Run(
-            self.split,
-            self.base,
-            self.label,
-            [self.locators[i] for i in entries],
-            [self.keys[i] for i in entries],
-            [self.sizes[i] for i in entries],
-            [self.stamps[i] for i in entries],
-        )
+        return self._with(lambda held: [held[i] for i in entries])
+
+    def _with(self, choose: Callable[[list[Any]], list[Any]]) -> Run:
+        lists: list[list[Any]] = [self.locators, self.keys, self.sizes, self.stamps]
+        return Run(self.split, self.base, self.label, *map(choose, lists))
 
 
 def join(runs: Sequence[Run]) -> Run:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
-from shardkit.inputs.base import Run
-from shardkit.inputs.files import DOCUMENTS, FolderListing, Reason, join, stem, walk
+from shardkit.inputs.base import Input, Run
+from shardkit.inputs.files import (
+    DOCUMENTS,
+    FolderListing,
+    Reason,
+    encode,
+    join,
+    read_files,
+    stem,
+    walk,
+)
 from shardkit.inputs.folders import (
-    FolderCorpus,
     Root,
     batch_of,
     list_names,
-    pass_names,
+    nothing_found,
     run_of,
     split_of,
     split_roots,
@@ -32,18 +40,21 @@ FEW = 100
 """Texts above class folders are no samples if the folders hold this many times as many."""
 
 
-class ClassFolderCorpus(FolderCorpus):
-    """Each file is a sample, and its class is its first-level folder.
+class ClassFolderCorpus(Input):
+    """Each file of a folder, nested at will, is a sample, and its class is its first-level folder.
 
     Folders are numbered as Python's ``sorted()`` orders their names, empty ones too, exactly as
     torchvision's ImageFolder numbers them; with splits, the union over them. ``labels``, a
     table that names files, takes their place, in any layout: :mod:`shardkit.inputs.named_files`.
+    Without ``extensions`` all files count.
     """
 
     options = frozenset({"labels"})
     kept = {"classes": "classes"}  # noqa: RUF012 (nobody changes it)
     _labels: Labels | None = None
-    _roots: Sequence[Root] = ()
+
+    are_folders_keys = False
+    """True if folders are a part of keys alone."""
 
     files_noun: ClassVar[str] = "files"
     """The word for its files in errors about the layout."""
@@ -54,7 +65,6 @@ class ClassFolderCorpus(FolderCorpus):
     def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)
         self._beside: dict[str, int] = {}
-        self._deeper: list[str] = []
         self._tables: list[str] = []
         top = self._names_in("", self._beside)
         self._roots = split_roots(top)
@@ -74,18 +84,29 @@ class ClassFolderCorpus(FolderCorpus):
     def spec(self) -> dict[str, Any]:
         return super().spec() if self._labels is None else {**super().spec(), "labels": True}
 
-    def roots(self, ignored: dict[str, int]) -> list[Root]:
-        if self._roots and self._roots[0].base:  # files next to splits lie in no root
-            ignored.update(self._beside)
-        return [*self._roots]
+    def splits(self) -> list[str]:
+        return [root.split for root in self._roots]
 
     def runs(self, scratch: Path) -> Iterator[Run]:
-        if not self._roots:
-            raise CorpusError("a corpus rebuilt from its spec can read runs, not list them")
-        self.notes = [*self.class_notes(), *self._tables]
-        self.notes += notes_on_splits([root.split for root in self._roots])
-        self._deeper = []
-        yield from super().runs(scratch)
+        self.notes = [*self.class_notes(), *self._tables, *notes_on_splits(self.splits())]
+        self._deeper = list[str]()
+        self.ignored.clear()
+        if self._roots[0].base:  # files next to splits lie in no root
+            self.ignored.update(self._beside)
+        is_empty = True
+        for root in self._roots:
+            for folder in walk(self.source, root.base, self.extensions or None, self.ignored):
+                self.pass_documents(folder, self.ignored)
+                for run in self.folder_runs(folder, root) if folder.names else ():
+                    is_empty = False
+                    yield run
+                if folder.lost:  # each name becomes a reject when it is read
+                    nothing = [0] * len(folder.lost)
+                    keys = encode(folder.lost, root.key_base(folder.base))
+                    lost = encode(folder.lost)
+                    yield Run(root.split, folder.base, None, lost, keys, nothing, nothing)
+        if is_empty:
+            raise nothing_found(self.noun, self.source, self.ignored)
         if self._deeper:
             are = "folder lies" if len(self._deeper) == 1 else "folders lie"
             self.notes.append(
@@ -94,16 +115,12 @@ class ClassFolderCorpus(FolderCorpus):
             )
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        self.pass_documents(folder, self.ignored)
-        if not folder.names:
-            return iter(())
-        if self._labels is not None:
-            run = run_of(folder, root)
-            if root.split in self._labels.without:
-                return iter((run,))
-            return by_label(run, folder, self._labels.of(folder.base, folder.names))
+        """The runs of one folder's own files."""
+        if self._labels is not None and root.split not in self._labels.without:
+            labels = self._labels.of(folder.base, folder.names)
+            return by_label(run_of(folder, root), folder, labels)
         class_name, _, below = root.key_base(folder.base).partition("/")
-        if not class_name:
+        if not class_name or self._labels is not None or self.are_folders_keys:
             return iter((run_of(folder, root),))
         if class_name not in self._index:
             raise CorpusError(
@@ -112,6 +129,10 @@ class ClassFolderCorpus(FolderCorpus):
         if below and role_of(below) != "pictures":
             self._deeper.append(folder.base)
         return iter((run_of(folder, root, self._index[class_name]),))
+
+    def contents(self, run: Run) -> list[Value | Reason]:
+        """Return each file's bytes, or why there are none."""
+        return read_files(self.source / run.base, run.locators, run.sizes)
 
     def class_notes(self) -> list[str]:
         """Return what there is to say of the classes, a line each."""
@@ -228,57 +249,49 @@ class PlainClassCorpus(ClassFolderCorpus):
 
     def __init__(self, source: Path) -> None:
         self.source = source
-        self.strays: list[str] = []
-        self.why = ""
         self._above: set[str] = set()
         top = list_names(source, "", self.extensions)
         drop_documents(top, {})
         above, top.names = top.names, []
         roots = split_roots(top)
-        files = self._files(roots)
-        self._classes = self.judge_folders(files, above if roots[0].base else [])
+        self.strays = above if roots[0].base else []
+        self._classes, self.why = self._judge_folders(roots)
         if self._classes is not None:
             self._above = {"", *(root.base for root in roots)}
         super().__init__(source)
+        self.are_folders_keys = self.classes is None
 
-    def _files(self, roots: Sequence[Root]) -> Iterator[tuple[Root, FolderListing]]:
-        for root in roots:
-            for folder in walk(self.source, root.base, self.extensions, {}, measure=False):
-                if folder.base == root.base:
-                    drop_documents(folder, {})
-                if folder.names:
-                    yield root, folder
-
-    def judge_folders(
-        self, files: Iterable[tuple[Root, FolderListing]], above: Sequence[str]
-    ) -> list[str] | None:
-        """Return class names in index order; None if folders are no classes: :attr:`why`."""
-        strays, names, num_files = [*above], set[str](), 0
-        why = ""
-        for root, folder in files:
+    def _judge_folders(self, roots: Sequence[Root]) -> tuple[list[str] | None, str]:
+        """Return class names in index order; or None if folders are no classes, and why."""
+        names, num_files, why = set[str](), 0, ""
+        folders = (
+            (root, folder)
+            for root in roots
+            for folder in walk(self.source, root.base, self.extensions, {}, measure=False)
+        )
+        for root, folder in folders:
             below = root.key_base(folder.base)
-            if "/" in below:
+            if not below:
+                drop_documents(folder, {})
+                self.strays += [join(folder.base, name) for name in folder.names]
+            elif folder.names and "/" in below:
                 why = f"{show_path(join(folder.base, folder.names[0]))} lies further down"
                 break
-            if below:
+            elif folder.names:
                 names.add(below)
                 num_files += len(folder.names)
-            else:
-                strays += [join(folder.base, name) for name in folder.names]
         odd = sorted(name for name in names if role_of(name) or split_of(name))
         if not why and not names:
-            return None
-        if not why and FEW * len(strays) > num_files:
-            why = f"{show_path(strays[0])} lies beside them"
+            return None, ""
+        if not why and FEW * len(self.strays) > num_files:
+            why = f"{show_path(self.strays[0])} lies beside them"
         elif not why and len(names) < 2:
             why = "there is one alone"
         elif not why and odd:
             why = f"{show_path(odd[0])} is not named as a class is"
         if why:
-            self.why = f"no cls: folders are a part of keys, since {why}"
-            return None
-        self.strays = strays
-        return sorted(names)
+            return None, f"no cls: folders are a part of keys, since {why}"
+        return sorted(names), ""
 
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind} if self.classes is None else super().spec()
@@ -288,12 +301,7 @@ class PlainClassCorpus(ClassFolderCorpus):
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         if folder.base in self._above:
-            pass_names(folder, {*folder.names}, ignored)
-
-    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        if self.classes is not None:
-            return super().folder_runs(folder, root)
-        return FolderCorpus.folder_runs(self, folder, root)
+            folder.drop({*folder.names}, ignored)
 
     def class_notes(self) -> list[str]:
         if self.classes is None:
@@ -307,8 +315,7 @@ class PlainClassCorpus(ClassFolderCorpus):
 
 def drop_documents(folder: FolderListing, ignored: dict[str, int]) -> None:
     """Pass over READMEs and the like, and count them."""
-    passed = {name for name in folder.names if stem(name).lower() in DOCUMENTS}
-    pass_names(folder, passed, ignored)
+    folder.drop({name for name in folder.names if stem(name).lower() in DOCUMENTS}, ignored)
 
 
 class ImageCorpus(ClassFolderCorpus):
@@ -341,25 +348,13 @@ class ImageCorpus(ClassFolderCorpus):
         return batch_of(run, values, name_fields(values))
 
 
-def picture_classes(source: Path) -> list[str] | None:
-    """The class names of an :class:`ImageCorpus`, in index order, or None if it has none.
-
-    Raises:
-        CorpusError: pictures lie beside class folders.
-    """
-    top = list_names(source, "", IMAGE_EXTENSIONS)
-    roots = split_roots(top)
-    tops = [list_names(source, r.base, IMAGE_EXTENSIONS) for r in roots] if roots[0].base else [top]
-    return folder_classes(source, tops, ImageCorpus.files_noun)
-
-
 def name_fields(values: list[Value | Reason]) -> list[str] | str:
     """Each image's field name, or the one that all share; a non-image becomes a reason in place.
 
     Files of one kind mostly begin with the same bytes, so few heads need a look.
     """
     heads = {value[:HEAD_BYTES] for value in values}
-    known = {head: head_field(head) for head in heads}
+    known = {h: None if isinstance(h, Reason) else image_field(bytes(h)) for h in heads}
     names = set(known.values())
     if len(names) == 1 and None not in names:
         return str(names.pop())
@@ -370,10 +365,6 @@ def name_fields(values: list[Value | Reason]) -> list[str] | str:
             values[i] = not_image(value)
         fields.append(name or "")
     return fields
-
-
-def head_field(head: Value | Reason) -> str | None:
-    return None if isinstance(head, Reason) else image_field(bytes(head))
 
 
 def not_image(value: Value) -> Reason:

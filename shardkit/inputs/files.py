@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -86,18 +86,27 @@ class FolderListing:
         what is hidden."""
         for name, count in self.hidden.items():
             ignored[name] = ignored.get(name, 0) + count
-        if extensions is None:
+        if extensions is not None:
+            seen = {name[name.rfind(".") :] for name in self.names}
+            if odd := {ending for ending in seen if ending.lower() not in extensions}:
+                self.drop({name for name in self.names if name[name.rfind(".") :] in odd}, ignored)
+
+    def drop(self, passed: Set[str], ignored: dict[str, int]) -> None:
+        """Drop files by their names, and count them in ``ignored``."""
+        if not passed:
             return
-        seen = {name[name.rfind(".") :] for name in self.names}
-        wanted = {ending for ending in seen if ending.lower() in extensions}
-        if wanted == seen:
-            return
-        chosen = [name[name.rfind(".") :] in wanted for name in self.names]
-        for name in compress(self.names, [not c for c in chosen]):
-            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
-        self.names = [*compress(self.names, chosen)]
-        self.sizes = [*compress(self.sizes, chosen)]
-        self.stamps = [*compress(self.stamps, chosen)]
+        kept = [name not in passed for name in self.names]
+        for name in compress(self.names, [not each for each in kept]):
+            pass_over(name, ignored)
+        self.names = [*compress(self.names, kept)]
+        self.sizes = [*compress(self.sizes, kept)]
+        self.stamps = [*compress(self.stamps, kept)]
+
+
+def pass_over(name: str, ignored: dict[str, int]) -> None:
+    """Count a file in ``ignored``."""
+    ending = extension(name)
+    ignored[ending] = ignored.get(ending, 0) + 1
 
 
 # --- names ---------------------------------------------------------------------------------

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Input, Run
+from shardkit.inputs.base import Run
 from shardkit.inputs.files import (
     FolderListing,
     Reason,
     encode,
-    extension,
     join,
     list_folder,
-    read_files,
     stems,
     walk,
 )
@@ -76,11 +74,17 @@ def split_folders(names: Sequence[str]) -> dict[str, str] | None:
 
 
 def find_roots(
-    source: Path, extensions: frozenset[str] | None, ignored: dict[str, int]
+    source: Path,
+    extensions: frozenset[str] | None,
+    ignored: dict[str, int],
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> list[Root]:
     """:func:`split_roots` of a folder on disk; files beside splits are counted in ``ignored``."""
     beside: dict[str, int] = {}
-    roots = split_roots(list_names(source, "", extensions, beside))
+    top = list_names(source, "", extensions, beside)
+    if is_wanted is not None:
+        top.drop({name for name in top.names if not is_wanted(name)}, beside)
+    roots = split_roots(top)
     if roots[0].base:
         ignored.update(beside)
     return roots
@@ -89,28 +93,12 @@ def find_roots(
 def walk_named(
     source: Path, is_wanted: Callable[[str], bool], ignored: dict[str, int]
 ) -> Iterator[tuple[Root, FolderListing]]:
-    """Every folder of each split, with the names of the files that are wanted, whatever ending
-    they have; others are counted in ``ignored``."""
-    beside: dict[str, int] = {}
-    top = list_names(source, "", None, beside)
-    _keep_named(top, is_wanted, beside)
-    roots = split_roots(top)
-    if roots[0].base:
-        ignored.update(beside)
-    for root in roots:
+    """Every folder of each split, with the files whose names are wanted, whatever ending they have;
+    others are counted in ``ignored``."""
+    for root in find_roots(source, None, ignored, is_wanted):
         for folder in walk(source, root.base, None, ignored):
-            _keep_named(folder, is_wanted, ignored)
+            folder.drop({name for name in folder.names if not is_wanted(name)}, ignored)
             yield root, folder
-
-
-def _keep_named(
-    folder: FolderListing, is_wanted: Callable[[str], bool], ignored: dict[str, int]
-) -> None:
-    """Drop files of other names, counting them in ``ignored``; their names alone are kept."""
-    for name in folder.names:
-        if not is_wanted(name):
-            ignored[extension(name)] = ignored.get(extension(name), 0) + 1
-    folder.names = [name for name in folder.names if is_wanted(name)]
 
 
 def list_names(
@@ -150,64 +138,29 @@ def batch_of(
     batch = SampleBatch()
     prefix = encode([join(run.base, "")])[0]
     keys, paths = run.keys, [prefix + name for name in run.locators]
-    if any(isinstance(value, Reason) for value in values):
-        kept = [i for i, value in enumerate(values) if not isinstance(value, Reason)]
-        batch.rejects = rejects(run, values)
-        keys, paths = [keys[i] for i in kept], [paths[i] for i in kept]
-        values = [values[i] for i in kept]
-        fields = fields if isinstance(fields, str) else [fields[i] for i in kept]
-    batch.keys = list(keys)
-    batch.paths = pack_own_paths(keys, paths)
-    batch.columns = _columns(values, fields)  # type: ignore[arg-type]  # no reasons are left
-    if run.label is not None and keys:
-        batch.columns["cls"] = [b"%d" % run.label] * len(keys)
-    return batch
-
-
-def rejects(run: Run, values: list[Value | Reason]) -> list[tuple[str, str]]:
-    """(path, reason) of each entry that has one."""
-    return [
-        (join(run.base, os.fsdecode(locator)), value)
-        for locator, value in zip(run.locators, values, strict=True)
-        if isinstance(value, Reason)
-    ]
-
-
-def pack_own_paths(keys: list[bytes], paths: list[bytes]) -> list[bytes]:
-    """Return :func:`shardkit.samples.sample.pack_paths` of one file per sample, 5 times faster."""
-    return [
+    found = [value for value in values if not isinstance(value, Reason)]
+    if len(found) < len(values):
+        good = [i for i, value in enumerate(values) if not isinstance(value, Reason)]
+        for locator, value in zip(run.locators, values, strict=True):
+            if isinstance(value, Reason):
+                batch.rejects.append((join(run.base, os.fsdecode(locator)), value))
+        keys, paths = [keys[i] for i in good], [paths[i] for i in good]
+        fields = fields if isinstance(fields, str) else [fields[i] for i in good]
+    batch.keys = [*keys]
+    # As pack_paths does it for one file a sample, 5 times faster.
+    batch.paths = [
         b"+" + path[len(key) :] if path.startswith(key) else b"=" + path
         for key, path in zip(keys, paths, strict=True)
     ]
-
-
-def _columns(values: list[Value], fields: list[str] | str) -> dict[str, list[Value | None]]:
-    if not values:
-        return {}
-    if isinstance(fields, str):
-        return {fields: [*values]}
-    return {
-        name: [v if f == name else None for v, f in zip(values, fields, strict=True)]
-        for name in sorted(set(fields))
-    }
-
-
-def pass_over(name: str, ignored: dict[str, int]) -> None:
-    """Count a file in ``ignored``."""
-    ending = extension(name)
-    ignored[ending] = ignored.get(ending, 0) + 1
-
-
-def pass_names(folder: FolderListing, passed: Set[str], ignored: dict[str, int]) -> None:
-    """Drop files from a folder's listing, and count them in ``ignored``."""
-    if not passed:
-        return
-    for name in passed:
-        pass_over(name, ignored)
-    kept = [i for i, name in enumerate(folder.names) if name not in passed]
-    folder.names = [folder.names[i] for i in kept]
-    folder.sizes = [folder.sizes[i] for i in kept] if folder.sizes else []
-    folder.stamps = [folder.stamps[i] for i in kept] if folder.stamps else []
+    if isinstance(fields, str) and keys:
+        batch.columns[fields] = [*found]
+    elif keys:
+        for name in sorted({*fields}):
+            own = zip(found, fields, strict=True)
+            batch.columns[name] = [v if f == name else None for v, f in own]
+    if run.label is not None and keys:
+        batch.columns["cls"] = [b"%d" % run.label] * len(keys)
+    return batch
 
 
 def nothing_found(kind: str, source: Path, ignored: dict[str, int]) -> CorpusError:
@@ -224,42 +177,3 @@ def count_endings(counts: dict[str, int]) -> str:
     shown = [f"{ending or 'no extension'} {count}" for ending, count in common[:5]]
     shown += ["..."] if len(common) > 5 else []
     return f"{total:,} file{'s' * (total != 1)} ({', '.join(shown)})"
-
-
-class FolderCorpus(Input):
-    """A folder, nested at will. Without ``extensions`` all files count; each is a sample of one
-    field, unless a kind has other :meth:`folder_runs`."""
-
-    def splits(self) -> list[str]:
-        return [root.split for root in self.roots({})]
-
-    def roots(self, ignored: dict[str, int]) -> list[Root]:
-        """Files beside the folders of splits are counted in ``ignored``."""
-        return find_roots(self.source, self.extensions or None, ignored)
-
-    def runs(self, scratch: Path) -> Iterator[Run]:
-        self.ignored.clear()
-        found = False
-        for root in self.roots(self.ignored):
-            for folder in walk(self.source, root.base, self.extensions or None, self.ignored):
-                for run in self.folder_runs(folder, root):
-                    found = True
-                    yield run
-                if folder.lost:
-                    yield self.lost_run(folder, root)
-        if not found:
-            raise nothing_found(self.noun, self.source, self.ignored)
-
-    def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        """The runs of one folder's own files; none if no file there is a sample."""
-        return iter([run_of(folder, root)] if folder.names else [])
-
-    def lost_run(self, folder: FolderListing, root: Root) -> Run:
-        """The run of a folder's ``lost`` names, each of which becomes a reject when read."""
-        nothing = [0] * len(folder.lost)
-        keys = encode(folder.lost, root.key_base(folder.base))
-        return Run(root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing)
-
-    def contents(self, run: Run) -> list[Value | Reason]:
-        """Return each file's bytes, or why there are none."""
-        return read_files(self.source / run.base, run.locators, run.sizes)

@@ -27,9 +27,9 @@ from shardkit.tars.find import is_tar_source
 
 KINDS = {
     "images": "class_folders:ImageCorpus",
-    "paired": "paired:PairedCorpus",
+    "paired": "file_parts:PairedCorpus",
     "parallel": "annotations.parallel:ParallelCorpus",
-    "companions": "paired:CompanionCorpus",
+    "companions": "file_parts:CompanionCorpus",
     "metadata": "annotations.metadata:MetadataCorpus",
     "coco": "annotations.coco:CocoCorpus",
     "text": "single_files:TextCorpus",

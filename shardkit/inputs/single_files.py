@@ -11,8 +11,7 @@ from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import ClassFolderCorpus, PlainClassCorpus, drop_documents
 from shardkit.inputs.files import DOCUMENTS, FolderListing, Reason, extension, join, stem
-from shardkit.inputs.folders import Root, batch_of, list_names, pass_names, split_folders
-from shardkit.inputs.look import Claim, Look, Strength
+from shardkit.inputs.folders import Root, batch_of, list_names, split_folders
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch
 from shardkit.samples.split_names import splits_by_words
@@ -48,12 +47,8 @@ class BinaryCorpus(ClassFolderCorpus):
         return batch_of(run, self.contents(run), [field_of(name) for name in run.locators])
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
-        passed = {
-            name
-            for name in folder.names
-            if stem(name).lower() in DOCUMENTS and extension(name) not in MEDIA_EXTENSIONS
-        }
-        pass_names(folder, passed, ignored)
+        documents = [name for name in folder.names if stem(name).lower() in DOCUMENTS]
+        folder.drop({n for n in documents if extension(n) not in MEDIA_EXTENSIONS}, ignored)
 
 
 class MediaCorpus(BinaryCorpus):
@@ -118,6 +113,7 @@ class TextCorpus(PlainClassCorpus):
     kind = "text"
     has_text = True
     noun = "text"
+    reading = "each text a sample"
     extensions = TEXT_EXTENSIONS
     options = frozenset({"tokenized"})
 
@@ -133,11 +129,6 @@ class TextCorpus(PlainClassCorpus):
                 f"{show_path(source)} holds {first_few(top.names)}, which are named as splits: move"
                 " the files of each into a folder of its name"
             )
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        num_texts = 0 if look.is_file else look.count(TEXT_EXTENSIONS)
-        return Claim(Strength.FILES, "each text a sample", num_texts) if num_texts else None
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")
@@ -159,7 +150,7 @@ class TextCorpus(PlainClassCorpus):
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         beside_splits = not folder.base and split_folders(folder.folders) is not None
         if beside_splits and all(stem(name).lower() in DOCUMENTS for name in folder.names):
-            pass_names(folder, {*folder.names}, ignored)
+            folder.drop({*folder.names}, ignored)
         super().pass_documents(folder, ignored)
 
     def class_notes(self) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Run
 from shardkit.inputs.file_parts import MAIN, FilePart, PartsCorpus, PartsEntry, Scalar, is_part
-from shardkit.inputs.files import extension, join, walk
-from shardkit.inputs.folders import nothing_found, pass_over, split_of
+from shardkit.inputs.files import extension, join, pass_over, walk
+from shardkit.inputs.folders import nothing_found, split_of
 from shardkit.inputs.guards import role_of
 from shardkit.inputs.look import Look
 from shardkit.inputs.named_files import NamedFiles, parts_of

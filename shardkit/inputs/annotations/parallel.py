@@ -31,8 +31,8 @@ from shardkit.inputs.file_parts import (
     is_part,
     view_of,
 )
-from shardkit.inputs.files import FolderListing, cut_ending, extension, join, walk
-from shardkit.inputs.folders import nothing_found, pass_over, split_folders, split_of
+from shardkit.inputs.files import FolderListing, cut_ending, extension, join, pass_over, walk
+from shardkit.inputs.folders import nothing_found, split_folders, split_of
 from shardkit.inputs.guards import COMPANION, Role, is_annotations, role_of
 from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
 from shardkit.memory.whole_files import read_file
