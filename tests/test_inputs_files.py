@@ -519,12 +519,12 @@ def test_an_input_error_is_a_reject_and_closes_the_file(
 ) -> None:
     tree(tmp_path, {"a": b"1"})
 
-    def broken(fd: int, size: int) -> bytes:
+    def broken(fd: int, size: int, offset: int) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with nothing_left_open(), monkeypatch.context() as patch:
         patch.setattr(files, "compiled", lambda: None)
-        patch.setattr(os, "read", broken)
+        patch.setattr(os, "pread", broken)
         assert read_files(tmp_path, [b"a"], [1]) == ["cannot be read: Input/output error"]
         assert read_files(tmp_path, [b"a"], [0]) == ["cannot be read: Input/output error"]
 
@@ -532,9 +532,9 @@ def test_an_input_error_is_a_reject_and_closes_the_file(
 def test_short_reads_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read gives 2 GiB at most, and less on some network file systems."""
     tree(tmp_path, {"a": bytes(range(100))})
-    whole = os.read
+    whole = os.pread
     monkeypatch.setattr(files, "compiled", lambda: None)
-    monkeypatch.setattr(os, "read", lambda fd, size: whole(fd, min(size, 7)))
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: whole(fd, min(size, 7), at))
     assert read_files(tmp_path, [b"a"], [100]) == [bytes(range(100))]
 
 

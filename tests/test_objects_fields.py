@@ -18,8 +18,7 @@ from PIL import Image
 from shardkit.errors import SampleError, UsageError
 from shardkit.inputs.base import Run
 from shardkit.inputs.objects.fields import BatchBuilder, SampleForm
-from shardkit.inputs.objects.rows import RowsCorpus
-from shardkit.inputs.objects.source import NumberedRows
+from shardkit.inputs.objects.rows import NumberedRows, RowsCorpus
 from shardkit.samples.encoding import parse_npy
 
 FORM = SampleForm()

@@ -28,6 +28,7 @@ import numpy as np
 from shardkit.errors import FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
+from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.stamps import inodes_stay, stamp, stamps
 
@@ -212,32 +213,32 @@ def walk(
             folders are nested too deep, or a link leads back to a folder that contains it.
     """
     ignored = {} if ignored is None else ignored
-    folder, folder_id = list_folder(source, base, measure)
-    trail = [*_ancestors(source, base), folder_id]
-    below = [iter(folder.folders)]
-    bases = [base]
-    folder.keep(extensions, ignored)
-    yield folder
+    trail = [*_ancestors(source, base)]
+    below = [iter([base])]
     while below:
-        name = next(below[-1], None)
-        if name is None:
-            for stack in (below, bases, trail):
-                stack.pop()
+        child = next(below[-1], None)
+        if child is None:
+            below, trail = below[:-1], trail[:-1]
             continue
-        child = join(bases[-1], name)
         try:
             folder, folder_id = list_folder(source, child, measure)
         except StorageError as error:
-            cause = error.__cause__
-            if not isinstance(cause, OSError) or cause.errno in _OURS | {errno.ENAMETOOLONG}:
+            number = getattr(error.__cause__, "errno", None)
+            if child == base or number is None or number in _OURS | {errno.ENAMETOOLONG}:
                 raise
-            yield FolderListing(bases[-1], lost=[name])
+            parent, _, name = child.rpartition("/")
+            yield FolderListing(parent, lost=[name])
             continue
         if folder_id in trail:
-            raise StorageError(_loop_message(source, child))
+            link = source / child
+            while not link.is_symlink() and link != source:
+                link = link.parent
+            raise StorageError(
+                f"{show_path(link)} is a link to a folder that contains it"
+                f" ({show_path(os.path.realpath(link))}); remove the link"
+            )
         trail.append(folder_id)
-        bases.append(child)
-        below.append(iter(folder.folders))
+        below.append(iter([join(child, name) for name in folder.folders]))
         folder.keep(extensions, ignored)
         yield folder
 
@@ -255,11 +256,7 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[FolderLi
     except OSError as error:
         raise StorageError(_listing_message(path, error)) from error
     try:
-        if measure:
-            names = _visible(os.listdir(fd), found)
-            _measure(fd, names, found, inodes_stay(path))
-        else:
-            _list_names(fd, found)
+        _fill(found, fd, measure, has_inodes=measure and inodes_stay(path))
         status = os.fstat(fd)
     except OSError as error:
         if isinstance(error.filename, str):
@@ -279,65 +276,48 @@ def compiled() -> ModuleType | None:
         return None
 
 
-def _measure(fd: int, names: list[str], found: FolderListing, has_inodes: bool) -> None:
-    if names and (made := compiled()) is not None:
+def _fill(found: FolderListing, fd: int, measure: bool, has_inodes: bool) -> None:
+    """List an open folder."""
+    if measure and (made := compiled()) is not None:
+        names = _visible(os.listdir(fd), found)
         rows = np.empty((len(names), 5), np.int64)
-        made.stat_names(fd, os.fsencode("\0".join(names)) + b"\0", rows)
+        if names:
+            made.stat_names(fd, os.fsencode("\0".join(names)) + b"\0", rows)
         modes, sizes, mtimes, ctimes, inodes = map(np.ascontiguousarray, rows.T)
         if (modes & 0o170000 == stat.S_IFREG).all():  # the common case, at a third of the cost
-            found.names += names
-            found.sizes += sizes.tolist()
-            found.stamps += stamps(mtimes, ctimes, inodes, has_inodes).tolist()
+            found.names = names
+            found.sizes = sizes.tolist()
+            found.stamps = stamps(mtimes, ctimes, inodes, has_inodes).tolist()
             return
-    status = os.stat
-    files, file_sizes, file_stamps = found.names, found.sizes, found.stamps
-    for name in names:
-        try:
-            st = status(name, dir_fd=fd)
-        except OSError as error:
-            if error.errno not in GONE:
-                raise
-            found.lost.append(name)
-            continue
-        kind = st.st_mode & 0o170000
-        if kind == stat.S_IFREG:
-            files.append(name)
-            file_sizes.append(st.st_size)
-            file_stamps.append(stamp(st, has_inodes))
-        elif kind == stat.S_IFDIR:
-            found.folders.append(name)
-        else:
-            found.lost.append(name)
+    with os.scandir(fd) as listed:
+        entries = {entry.name: entry for entry in listed}
+        for name in _visible([*entries], found):
+            entry = entries[name]
+            try:
+                if entry.is_dir():
+                    found.folders.append(name)
+                elif measure or not entry.is_file():
+                    status = entry.stat()  # raises for a link that leads nowhere
+                    if not stat.S_ISREG(status.st_mode):
+                        found.lost.append(name)  # opening a FIFO may wait for ever
+                        continue
+                    found.names.append(name)
+                    found.sizes.append(status.st_size)
+                    found.stamps.append(stamp(status, has_inodes))
+                else:
+                    found.names.append(name)
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
+                (found.lost if measure else found.names).append(name)
 
 
 def _visible(listed: list[str], found: FolderListing) -> list[str]:
     """Return the visible names, sorted, and count the hidden ones."""
     names = sorted([n for n in listed if n[0] != "." and n not in SYSTEM_NAMES])
-    if len(names) < len(listed):
-        hidden = {*listed}.difference(names)
-        found.hidden.update(HIDDEN if name[0] == "." else name for name in hidden)
+    hidden = {*listed}.difference(names) if len(names) < len(listed) else ()
+    found.hidden = Counter(HIDDEN if name[0] == "." else name for name in hidden)
     return names
-
-
-def _list_names(fd: int, found: FolderListing) -> None:
-    names, folders, lost = list[str](), list[str](), list[str]()
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            try:
-                if entry.is_file():
-                    names.append(entry.name)
-                elif entry.is_dir():
-                    folders.append(entry.name)
-                else:
-                    entry.stat()  # raises for a link that leads nowhere, which stays a name
-                    lost.append(entry.name)  # opening a FIFO may wait for ever
-            except OSError as error:
-                if error.errno not in GONE:
-                    raise
-                names.append(entry.name)
-    found.names += _visible(names, found)
-    found.folders += _visible(folders, found)
-    found.lost += _visible(lost, found)
 
 
 def _ancestors(source: Path, base: str) -> Iterator[_Id]:
@@ -350,16 +330,6 @@ def _ancestors(source: Path, base: str) -> Iterator[_Id]:
             yield status.st_dev, status.st_ino
     except OSError as error:
         raise StorageError(_listing_message(os.fspath(source), error)) from error
-
-
-def _loop_message(source: Path, child: str) -> str:
-    link = child
-    while not os.path.islink(source / link) and "/" in link:
-        link = link.rpartition("/")[0]
-    return (
-        f"{show_path(source / link)} is a link to a folder that contains it"
-        f" ({show_path(os.path.realpath(source / link))}); remove the link"
-    )
 
 
 def _listing_message(path: str, error: OSError) -> str:
@@ -422,7 +392,7 @@ def _read_small(name: bytes, size: int, fd: int) -> bytes | None:
     except OSError:
         return None
     try:
-        value = os.read(file, size + 1)
+        value = os.pread(file, size + 1, 0)
     except OSError:
         return None
     finally:
@@ -438,7 +408,7 @@ def _read_odd(name: bytes, size: int, fd: int) -> Value | Reason:
     file = os.open(name, _OPEN, dir_fd=fd)
     try:
         if size < HUGE_BYTES:
-            value: Value = _read_whole(file, size)
+            value: Value = pread(file, size + 1, 0)
         else:
             value = mapped(file, os.fstat(file).st_size)
     finally:
@@ -449,16 +419,6 @@ def _read_odd(name: bytes, size: int, fd: int) -> Value | Reason:
     return f"changed while packing: {size} bytes when listed, now {now}"
 
 
-def _read_whole(fd: int, size: int) -> bytes:
-    """An open file, but at most a byte more than ``size``."""
-    parts: list[bytes] = []
-    left = size + 1
-    while left and (part := os.read(fd, left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
 def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
     """Return what is there in place of a file; for a folder, why it could not be listed."""
     if not stat.S_ISDIR(mode):
@@ -466,7 +426,7 @@ def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
         try:
-            _measure(folder, os.listdir(folder), FolderListing(""), has_inodes=False)
+            _fill(FolderListing(""), folder, measure=True, has_inodes=False)
         finally:
             os.close(folder)
     except OSError as error:

@@ -10,9 +10,9 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.inputs.base import Corpus
 from shardkit.inputs.objects.fields import SampleForm
-from shardkit.inputs.objects.rows import RowsCorpus
-from shardkit.inputs.objects.source import (
+from shardkit.inputs.objects.rows import (
     NumberedRows,
+    RowsCorpus,
     described,
     is_map_style,
     iterator_of,

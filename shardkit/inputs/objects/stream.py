@@ -16,7 +16,7 @@ from shardkit.commit.own_files import create
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.objects.fields import BatchBuilder, Pixels, SampleForm, labels_not_taken
-from shardkit.inputs.objects.source import iterator_of, told
+from shardkit.inputs.objects.rows import iterator_of, told
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.system.stamps import UPPER
 

@@ -17,8 +17,20 @@ from shardkit.formats.lmdb_pages import MAGIC, read_entries
 from shardkit.inputs.base import Run
 from shardkit.inputs.files import extension, input_stamp
 from shardkit.inputs.look import Claim, Look
-from shardkit.inputs.sample_files import LOCK, REJECT, Cell, RecordFiles, SampleFile, claim_files
-from shardkit.inputs.stored_values import BYTES, PICTURE, TEXT, is_text, require_picture, what_holds
+from shardkit.inputs.sample_files import (
+    BYTES,
+    LOCK,
+    PICTURE,
+    REJECT,
+    TEXT,
+    Cell,
+    RecordFiles,
+    SampleFile,
+    claim_files,
+    is_text,
+    require_picture,
+    what_holds,
+)
 from shardkit.samples.sample import Value, pack_paths
 from shardkit.storage.folder import Folder
 from shardkit.system.full_reads import pread

@@ -22,11 +22,14 @@ from shardkit.inputs.files import input_stamp, join
 from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.lines import max_unpacked, plain_copy, plain_name
 from shardkit.inputs.look import Claim, Look
-from shardkit.inputs.sample_files import Cell, RecordFiles, SampleFile, claim_files
-from shardkit.inputs.stored_values import (
+from shardkit.inputs.sample_files import (
     BYTES,
     PICTURE,
     TEXT,
+    Cell,
+    RecordFiles,
+    SampleFile,
+    claim_files,
     field_of,
     has_label_name,
     refuse_equal_fields,

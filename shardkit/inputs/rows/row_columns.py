@@ -24,7 +24,7 @@ from shardkit.commit.durable_files import appearing
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.inputs.files import extension, input_stamp
 from shardkit.inputs.lines import refuse_bomb
-from shardkit.inputs.stored_values import has_label_name
+from shardkit.inputs.sample_files import has_label_name
 from shardkit.memory.maps import mapped
 from shardkit.samples.encoding import (
     MAX_NPY_HEADER,

@@ -40,10 +40,8 @@ from shardkit.inputs.sample_files import (
     SampleFile,
     SampleFiles,
     claim_files,
-    in_splits,
-)
-from shardkit.inputs.stored_values import (
     field_of,
+    in_splits,
     refuse_equal_fields,
 )
 from shardkit.samples.encoding import npy_layout

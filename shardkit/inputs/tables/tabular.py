@@ -28,13 +28,15 @@ from shardkit.inputs.folders import list_names
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits
 from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, SampleFile, SampleFiles
-from shardkit.inputs.tables.cells import columns_of, kind_of_files, rows_of
 from shardkit.inputs.tables.columns import (
     FILES,
     TableColumn,
     TableColumns,
+    columns_of,
+    kind_of_files,
     listed,
     make_plan,
+    rows_of,
 )
 from shardkit.memory.whole_files import read_file
 from shardkit.system.full_reads import pread
