@@ -519,11 +519,12 @@ def test_an_input_error_is_a_reject_and_closes_the_file(
 ) -> None:
     tree(tmp_path, {"a": b"1"})
 
-    def broken(fd: int, size: int, offset: int) -> bytes:
+    def broken(fd: int, size: int, offset: int = 0) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with nothing_left_open(), monkeypatch.context() as patch:
         patch.setattr(files, "compiled", lambda: None)
+        patch.setattr(os, "read", broken)
         patch.setattr(os, "pread", broken)
         assert read_files(tmp_path, [b"a"], [1]) == ["cannot be read: Input/output error"]
         assert read_files(tmp_path, [b"a"], [0]) == ["cannot be read: Input/output error"]
@@ -534,6 +535,7 @@ def test_short_reads_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monkey
     tree(tmp_path, {"a": bytes(range(100))})
     whole = os.pread
     monkeypatch.setattr(files, "compiled", lambda: None)
+    monkeypatch.setattr(os, "read", lambda fd, size: whole(fd, min(size, 7), 0))
     monkeypatch.setattr(os, "pread", lambda fd, size, at: whole(fd, min(size, 7), at))
     assert read_files(tmp_path, [b"a"], [100]) == [bytes(range(100))]
 

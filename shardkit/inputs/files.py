@@ -392,7 +392,7 @@ def _read_small(name: bytes, size: int, fd: int) -> bytes | None:
     except OSError:
         return None
     try:
-        value = os.pread(file, size + 1, 0)
+        value = os.read(file, size + 1)
     except OSError:
         return None
     finally:
