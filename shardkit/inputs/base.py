@@ -11,14 +11,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from shardkit.index.journal import Receipt
+from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.samples.sample import SampleBatch
-
-if TYPE_CHECKING:
-    from shardkit.inputs.look import Claim, Look
-
 
 NO_SAMPLE = "inputs of which fn made no sample"
 """The name under which inputs of a function that made no sample are counted."""
@@ -160,7 +157,8 @@ class Input(Corpus):
     """A kind of input that ``pack`` takes and ``--corpus`` names.
 
     Attributes:
-        noun: what its files are called in messages.
+        noun: what its files are called in messages. reading: a sample in a few words, see
+            :class:`shardkit.inputs.look.Claim`.
         extensions: endings of its files, lower case with their dot; none where names alone do not
             tell this kind.
         class_files: endings of its samples' files, where folders of those may be classes.
@@ -175,6 +173,7 @@ class Input(Corpus):
     source: Path
     odd: str = ""
     noun: ClassVar[str]
+    reading: ClassVar[str] = ""
     kept: ClassVar[Mapping[str, str]] = {}
     extensions: ClassVar[frozenset[str]] = frozenset()
     class_files: ClassVar[frozenset[str]] = frozenset()
@@ -201,9 +200,10 @@ class Input(Corpus):
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
         """Return how this kind reads a source, judged by names and first bytes of a few files;
-        None if the source is not its own.
+        None if the source is not its own. Here the endings of its files decide.
 
         Raises:
             CorpusError: the source is surely its own, and cannot be packed as it is.
         """
-        return None
+        num_files = look.count(cls.extensions) if cls.is_one_file or not look.is_file else 0
+        return Claim(Strength.FILES, cls.reading, num_files) if num_files else None

@@ -31,7 +31,6 @@ from shardkit.inputs.folders import (
     split_roots,
 )
 from shardkit.inputs.guards import masks_in, notes_on_splits, role_of
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.named_files import Labels, label_notes, read_labels
 from shardkit.samples.sample import SampleBatch, Value
 from shardkit.system.paths import first_few, show_path
@@ -59,9 +58,6 @@ class ClassFolderCorpus(Input):
     files_noun: ClassVar[str] = "files"
     """The word for its files in errors about the layout."""
 
-    reading: ClassVar[str] = ""
-    """A sample in a few words, see :class:`Claim`."""
-
     def __init__(self, source: Path, labels: str | Path | None = None) -> None:
         super().__init__(source)
         self._beside: dict[str, int] = {}
@@ -75,11 +71,6 @@ class ClassFolderCorpus(Input):
         if self._beside and "labels" in self.options and self.extensions and labels is None:
             names = list_names(source, "", None).names
             self._tables = label_notes(name for name in names if name not in top.names)
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        num_files = 0 if look.is_file else look.count(cls.extensions)
-        return Claim(Strength.FILES, cls.reading, num_files) if num_files else None
 
     def spec(self) -> dict[str, Any]:
         return super().spec() if self._labels is None else {**super().spec(), "labels": True}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.images.sniff import HEAD_BYTES, image_field
@@ -40,6 +41,8 @@ REJECT = b"!"
 
 Cell = tuple[str, Value, bytes]
 """(field, value, what follows the sample's own name in the path of the file it is restored as)."""
+
+_Seen = TypeVar("_Seen")
 
 Listed = tuple[list[bytes], list[bytes], list[int]]
 """Locators, keys, and bytes of some rows of a file."""
@@ -83,12 +86,6 @@ class SampleFiles(Input):
         return {entry: value for entry, value in super().spec().items() if value is not None}
 
     @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        num_files = look.count(cls.extensions)
-        reading = f"a sample is a row of {cls.noun}"
-        return Claim(Strength.FILES, reading, num_files) if num_files else None
-
-    @classmethod
     def is_wanted(cls, name: str) -> bool:
         """Return True if a file is of this kind, judged by its name."""
         return cut_ending(name)[1] in cls.extensions
@@ -113,6 +110,25 @@ class SampleFiles(Input):
             return pack_paths(key, [own + suffix for _, _, suffix in cells])
 
         return paths
+
+    def numbered(
+        self, file: SampleFile, rows: range, num_bytes: int, told: bytes = b""
+    ) -> Iterator[Listed]:
+        """Yield rows of so many bytes each, whose locators are their numbers and ``told``."""
+        for start in range(rows.start, rows.stop, RUN_ROWS):
+            part = range(start, min(start + RUN_ROWS, rows.stop))
+            yield [b"%d%s" % (row, told) for row in part], file.keys(part), [num_bytes] * len(part)
+
+    def first_good(self, look: Callable[[Path], _Seen | None]) -> tuple[_Seen, Path] | None:
+        """Return what ``look`` finds in the first file in which it finds anything, and that file;
+        listing says what is wrong with others."""
+        for file in self._files:
+            path = self._path(file.base)
+            with os_errors(f"opening {show_path(path)}"), suppress(FormatError):
+                input_stamp(path)
+                if (seen := look(path)) is not None:
+                    return seen, path
+        return None
 
     def stamp(self, base: str) -> int:
         """Return a file's stamp. Raises FormatError if it is no file."""

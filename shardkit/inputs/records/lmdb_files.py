@@ -9,13 +9,12 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from shardkit.errors import CorpusError, FormatError, SampleError
+from shardkit.errors import CorpusError, SampleError
 from shardkit.formats.lmdb_pages import MAGIC, read_entries
 from shardkit.inputs.base import Run
-from shardkit.inputs.files import extension, input_stamp
+from shardkit.inputs.files import extension
 from shardkit.inputs.look import Claim, Look
 from shardkit.inputs.sample_files import (
     BYTES,
@@ -35,7 +34,6 @@ from shardkit.samples.sample import Value, pack_paths
 from shardkit.storage.folder import Folder
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import first_few, show_path
-from shardkit.system.refusals import os_errors
 
 _DATA = "data.mdb"
 """The file in a folder that the library made."""
@@ -62,13 +60,8 @@ class LmdbCorpus(RecordFiles):
         self._files = self.find()
         self._passed.pop(".mdb", None)  # locks, which hold nothing
         self._is_one = len(self._files) == 1
-        self._how = BYTES
-        for file in self._files:
-            path = self._path(file.base)
-            with os_errors(f"opening {show_path(path)}"), suppress(FormatError):
-                input_stamp(path)  # listing says what is wrong
-                self._look(path)
-                break
+        seen = self.first_good(self._look)
+        self._how = seen[0] if seen else BYTES
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
@@ -78,8 +71,8 @@ class LmdbCorpus(RecordFiles):
     def is_wanted(cls, name: str) -> bool:
         return extension(name) in (".lmdb", ".mdb") and name != LOCK
 
-    def _look(self, path: Path) -> None:
-        """Decide by the first undamaged file what values are."""
+    def _look(self, path: Path) -> str:
+        """Return what the values of a file are."""
         about: list[bytes] = []
         first: list[tuple[bytes, tuple[int, int]]] = []
         last: deque[tuple[bytes, tuple[int, int]]] = deque(maxlen=LOOK_VALUES)
@@ -104,12 +97,12 @@ class LmdbCorpus(RecordFiles):
                 f"{show_path(path)} holds images and other values ({first_few(kinds)}), which may"
                 f" be parts of samples: {recipe} several values a sample"
             )
-        self._how = what_holds(values)
         if 1 < len(kinds) < len(ends):
             self.notes.append(f"keys are of several kinds, {first_few(kinds)}: each is a sample")
         if about:
             names = first_few(sorted(about))
             self.notes.append(f"passed over: keys that say something of the whole file: {names}")
+        return what_holds(values)
 
     def entries(self, file: SampleFile, plain: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         for key, place in _keys_of(plain):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.inputs.files import input_stamp, join
+from shardkit.inputs.files import join
 from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.lines import max_unpacked, plain_copy, plain_name
 from shardkit.inputs.look import Claim, Look
@@ -49,7 +49,6 @@ from shardkit.samples.tf_records import (
     record_places,
 )
 from shardkit.system.paths import show_path
-from shardkit.system.refusals import os_errors
 
 LOOK_RECORDS = 100
 """Records that the schema is made of."""
@@ -81,7 +80,8 @@ class TfRecordCorpus(RecordFiles):
         super().__init__(source)
         self._fields = None if fields is None else [*fields]
         self._files = self.find()
-        examples, where = self._first_examples()
+        seen = self.first_good(_first_examples)
+        examples, where = (seen[0], show_path(seen[1])) if seen else ([], "")
         # Feature -> [field, how]; the field of an image lacks its ending.
         self._schema, notes = make_schema(examples, where, self._fields)
         texts = [name for name, (field, _) in self._schema.items() if field == "txt"]
@@ -101,19 +101,6 @@ class TfRecordCorpus(RecordFiles):
         return claim_files(
             look, cls, cls.is_wanted if is_own else _ENDING.search, begins_as_records
         )
-
-    def _first_examples(self) -> tuple[list[dict[str, Feature]], str]:
-        """Return those of the first file that has good records, and what it is called."""
-        for file in self._files:
-            path, found = self._path(file.base), []
-            with os_errors(f"opening {show_path(path)}"), suppress(FormatError):
-                input_stamp(path)  # listing says what is wrong
-                for record in first_records(path, LOOK_RECORDS, LOOK_BYTES, max_unpacked):
-                    with suppress(FormatError):
-                        found.append(parse_example(record))
-            if found:
-                return found, show_path(path)
-        return [], ""
 
     @classmethod
     def is_wanted(cls, name: str) -> bool:
@@ -159,6 +146,16 @@ class TfRecordCorpus(RecordFiles):
 
 
 # --- features -----------------------------------------------------------------------------
+
+
+def _first_examples(path: Path) -> list[dict[str, Feature]] | None:
+    """Return the good ones among a file's first records; None if there are none."""
+    found = []
+    with suppress(FormatError):
+        for record in first_records(path, LOOK_RECORDS, LOOK_BYTES, max_unpacked):
+            with suppress(FormatError):
+                found.append(parse_example(record))
+    return found or None
 
 
 def make_schema(

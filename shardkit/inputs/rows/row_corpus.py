@@ -34,7 +34,6 @@ from shardkit.inputs.rows.row_columns import (
 )
 from shardkit.inputs.sample_files import (
     REJECT,
-    RUN_ROWS,
     Cell,
     Listed,
     SampleFile,
@@ -209,10 +208,7 @@ class RowCorpus(SampleFiles):
         told = b":" + file.split.encode() if self._in_splits else b""
         row_bytes = sum(column.row_bytes for column in columns)
         num_rows = columns[0].num_rows if columns else 0
-        for start in range(0, num_rows, RUN_ROWS):
-            numbers = range(start, min(start + RUN_ROWS, num_rows))
-            locators = [b"%d%s" % (number, told) for number in numbers]
-            yield locators, file.keys(numbers), [row_bytes] * len(numbers)
+        yield from self.numbered(file, range(num_rows), row_bytes, told)
 
     def stamp(self, base: str) -> int:
         path = self._path(base)

@@ -35,6 +35,7 @@ class JsonlCorpus(RecordFiles):
 
     kind = "jsonl"
     noun = "lines of JSON"
+    reading = "a sample is a row of lines of JSON"
     extensions = frozenset(
         f"{ending}{packed}" for ending in (".jsonl", ".ndjson") for packed in ("", ".gz", ".zst")
     )

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -27,7 +28,7 @@ from shardkit.inputs.files import input_stamp, join, pass_over
 from shardkit.inputs.folders import list_names
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits
 from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, SampleFile, SampleFiles
+from shardkit.inputs.sample_files import Cell, Listed, SampleFile, SampleFiles
 from shardkit.inputs.tables.columns import (
     FILES,
     TableColumn,
@@ -207,9 +208,10 @@ class TableCorpus(SampleFiles):
         super().__init__(source)
         self._is_chosen = fields is not None or tokenized
         self._files = self.find()
-        where = self._survey()
+        self._there: TableColumns = {}
         columns: Sequence[TableColumn] = ()
-        if where:
+        if seen := self.first_good(partial(self._look, is_deep=True)):
+            self._there, where = seen[0], self.shown(seen[1])
             columns = make_plan(self._there, where, fields, text_field, tokenized=tokenized)
         others = [repr(name) for name in self._there if name not in {c.name for c in columns}]
         is_alone = tokenized and fields is None and others
@@ -249,35 +251,23 @@ class TableCorpus(SampleFiles):
         names = {c.name: c.names for c in self._columns if c.names and c.how != "label"}
         return made | {"columns": columns, "classes": self.classes, "names": names}
 
-    def described(self, base: str) -> dict[str, Any]:
+    def described(self, path: Path) -> dict[str, Any]:
         """Return what Hugging Face says of a file's columns next to it: column -> feature."""
         return {}
 
-    def shown(self, base: str) -> str:
+    def shown(self, path: Path) -> str:
         """Return a file's name for messages."""
-        return show_path(self._path(base))
+        return show_path(path)
 
-    def _survey(self) -> str:
-        """Find the columns of the first file, and return its name, or ""."""
-        self._there: TableColumns = {}
-        for file in self._files:
-            try:
-                self._there = self._look(file.base, is_deep=True)
-                return self.shown(file.base)
-            except FormatError:  # listing makes a reject of it
-                continue
-        return ""
-
-    def _look(self, base: str, *, is_deep: bool = False) -> TableColumns:
+    def _look(self, path: Path, *, is_deep: bool = False) -> TableColumns:
         """Return a file's columns, judged by types and by what Hugging Face says; ``is_deep``: by
         the first values, too, where nobody says what bytes are. Raises FormatError."""
-        path = self._path(base)
         with os_errors(f"opening {show_path(path)}"), arrow_errors(path):
             input_stamp(path)
             table = self.table(path)
             held = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
             features = (held.get("info") or {}).get("features") or {}
-            there = columns_of(table.schema, {**self.described(base), **features})
+            there = columns_of(table.schema, {**self.described(path), **features})
             for name, column in there.items() if is_deep else ():
                 if column.how in ("bytes", "file"):
                     batch = next(table.batches([name], 0), None)
@@ -288,18 +278,16 @@ class TableCorpus(SampleFiles):
     # --- listing and reading --------------------------------------------------------------
 
     def listed(self, file: SampleFile, stamp: int, scratch: Path) -> Iterator[Listed]:
-        self._refuse_misfit(self._look(file.base))
-        arrays = sum(column.how in ("number", "array") for column in self._columns) * ARRAY_BYTES
         path = self._path(file.base)
+        self._refuse_misfit(self._look(path))
+        arrays = sum(column.how in ("number", "array") for column in self._columns) * ARRAY_BYTES
         with arrow_errors(path):
             pieces = self.table(path).sizes([c.name for c in self._columns])
         start = 0
         for num_rows, num_bytes in pieces:
-            for left in range(num_rows, 0, -RUN_ROWS):
-                rows = range(start, start + min(left, RUN_ROWS))
-                sizes = [num_bytes // num_rows + arrays] * len(rows)
-                yield [b"%d" % row for row in rows], file.keys(rows), sizes
-                start = rows.stop
+            rows = range(start, start + num_rows)
+            yield from self.numbered(file, rows, num_bytes // max(num_rows, 1) + arrays)
+            start = rows.stop
 
     def _refuse_misfit(self, there: TableColumns) -> None:
         """Raise FormatError if a file has not the columns and types of the first one."""
@@ -355,6 +343,7 @@ class ParquetCorpus(TableCorpus):
 
     kind = "parquet"
     noun = "tables"
+    reading = "a sample is a row of tables"
     extensions = frozenset({".parquet"})
     table = ParquetTable
 
@@ -382,8 +371,8 @@ class SpooledCorpus(ParquetCorpus):
         self.notes += notes_on_splits(self._splits)
         return [SampleFile(own, spool_name(own), spool_name(own)) for own in self._splits]
 
-    def shown(self, base: str) -> str:
-        return f"split {base.removesuffix('.parquet')!r}"
+    def shown(self, path: Path) -> str:
+        return f"split {path.stem!r}"
 
 
 def spool_name(split: str) -> str:
@@ -436,9 +425,9 @@ class SavedCorpus(TableCorpus):
             split = base or str(state.get("_split") or "train")
             yield from (SampleFile(split, join(base, name), name) for name in names)
 
-    def described(self, base: str) -> dict[str, Any]:
-        path = (self.source / base).parent / _INFO
-        found = _read_json(path).get("features") if path.is_file() else None
+    def described(self, path: Path) -> dict[str, Any]:
+        info = path.parent / _INFO
+        found = _read_json(info).get("features") if info.is_file() else None
         return found or {}
 
 
