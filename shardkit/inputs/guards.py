@@ -23,32 +23,27 @@ from shardkit.system.paths import first_few, show_path
 
 Role = Literal["pictures", "maybe pictures", "annotations", "maybe annotations", ""]
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+ANNOTATIONS: tuple[Role, Role] = ("annotations", "maybe annotations")
 
 
-_PICTURES = _words("image images img imgs jpegimages rgb leftimg8bit")
-
-_MAYBE_PICTURES = _words("picture pictures photo photos color colour frames")
-
-_ANNOTATIONS = _words(
-    """
-    masks labels annotations anns annots segmentations segmentation_masks segmentationclass
-    segmentationobject groundtruth ground_truth gt gts trimaps mattes bboxes label_maps depth_maps
-    instance_masks semantic_masks xmls jsons gtfine gtcoarse
-    """
-)
-
-_MAYBE_ANNOTATIONS = _words(
-    """
-    mask label annotation ann annot seg segs segmentation depth depths depth_map disparity edge
-    edges contour contours normals flow alpha alphas matte trimap text texts txt caption captions
-    hr lr input inputs target targets noisy clean blur sharp source
-    json xml semantic instance instances panoptic parsing saliency heatmap heatmaps boxes bbox
-    polygons keypoints
-    """
-)
+_NAMES: dict[Role, str] = {
+    "pictures": "image images img imgs jpegimages rgb leftimg8bit",
+    "maybe pictures": "picture pictures photo photos color colour frames",
+    "annotations": """
+        masks labels annotations anns annots segmentations segmentation_masks segmentationclass
+        segmentationobject groundtruth ground_truth gt gts trimaps mattes bboxes label_maps
+        depth_maps instance_masks semantic_masks xmls jsons gtfine gtcoarse
+        """,
+    "maybe annotations": """
+        mask label annotation ann annot seg segs segmentation depth depths depth_map disparity edge
+        edges contour contours normals flow alpha alphas matte trimap text texts txt caption
+        captions hr lr input inputs target targets noisy clean blur sharp source
+        json xml semantic instance instances panoptic parsing saliency heatmap heatmaps boxes bbox
+        polygons keypoints
+        """,
+}
+_WORDS = {role: frozenset(names.split()) for role, names in _NAMES.items()}
+"""What a folder holds -> names that say so."""
 
 _NUMBER = re.compile(r"[_-][0-9]+$")
 """KITTI's ``image_2`` and ``label_2`` are a camera's."""
@@ -65,29 +60,15 @@ def role_of(name: str, beside: Iterable[str] = ()) -> Role:
         if word in words:
             return role
     for i in (i for i, letter in enumerate(word) if letter == "_"):
-        if _belongs_to(word, word[:i]) and _is_among(word[:i], name, beside):
+        if _belongs_to(word, word[:i]) and any(
+            _word(other) == word[:i] for other in beside if other != name
+        ):
             return "annotations"
     if split_of(word) is None:  # of a thousand folders, few are called as splits
         return ""
     if any(_belongs_to(_word(other), word) for other in beside if other != name):
         return "pictures"
     return ""
-
-
-def _is_among(word: str, name: str, beside: Iterable[str]) -> bool:
-    return any(_word(other) == word for other in beside if other != name)
-
-
-_WORDS: dict[Role, frozenset[str]] = {
-    "pictures": _PICTURES,
-    "maybe pictures": _MAYBE_PICTURES,
-    "annotations": _ANNOTATIONS,
-    "maybe annotations": _MAYBE_ANNOTATIONS,
-}
-
-
-def is_annotations(role: Role) -> bool:
-    return role in ("annotations", "maybe annotations")
 
 
 def _word(name: str) -> str:
@@ -97,8 +78,8 @@ def _word(name: str) -> str:
 def _belongs_to(word: str, other: str) -> bool:
     """Return True if a folder is named after one of images, and after its view of those."""
     rest = word.removeprefix(f"{other}_")
-    is_other = other in _PICTURES or split_of(other) is not None
-    return is_other and rest != word and rest in _ANNOTATIONS | _MAYBE_ANNOTATIONS
+    is_other = other in _WORDS["pictures"] or split_of(other) is not None
+    return is_other and rest != word and any(rest in _WORDS[role] for role in ANNOTATIONS)
 
 
 FEW = 8
@@ -118,12 +99,12 @@ def splits_in(name: str) -> set[str]:
     return {split for split in found if split is not None}
 
 
-def role_in(name: str) -> str:
+def role_in(name: str) -> Role:
     """Return what a name, or words in it, says that a folder holds; annotations count most."""
     words = _WORD.findall(name)
     runs = [words[i:k] for i in range(len(words)) for k in range(i + 1, min(i + 3, len(words)) + 1)]
     found = {role_of(name), *(role_of("_".join(run)) for run in runs)}
-    order = ["annotations", "pictures", "maybe annotations", "maybe pictures"]
+    order: list[Role] = ["annotations", "pictures", "maybe annotations", "maybe pictures"]
     return next((role for role in order if role in found), "")
 
 
@@ -303,9 +284,6 @@ def masks_in(names: Sequence[str]) -> list[str]:
 
 # --- files that are not all there -----------------------------------------------------------
 
-_ONE_SPLIT = ("val", "valid", "validation")
-"""Names of one and the same split, by which others call it."""
-
 
 def refuse_missing(paths: Iterable[str], source: Path) -> None:
     """Raise CorpusError if names of files below ``source`` tell of more files, or of two sets of
@@ -318,24 +296,19 @@ def refuse_missing(paths: Iterable[str], source: Path) -> None:
             " the two may be an old one; move it away"
         )
     if missing := missing_files(paths):
+        files = f"{len(missing):,} file{'s' * (len(missing) != 1)}"
         raise CorpusError(
-            f"{show_path(source)} lacks {count_files(missing)} that the names of the others tell"
+            f"{show_path(source)} lacks {files} that the names of the others tell"
             f" of: {first_few(missing)}; fetch them, or, if the rest alone is meant, give it names"
             " without '-of-', or pack a folder of links to it that have such names"
         )
 
 
-def count_files(names: Sequence[str]) -> str:
-    """``1 file``, ``2 files``: how many there are."""
-    return f"{len(names):,} file{'s' * (len(names) != 1)}"
-
-
 def notes_on_splits(splits: Sequence[str]) -> list[str]:
     """A line if two splits are called as one and the same is by different people."""
-    twins = [split for split in _ONE_SPLIT if split in splits]
-    if len(twins) < 2:
-        return []
-    return [f"{' and '.join(map(repr, twins))} are two splits; rename one if they are one"]
+    twins = [split for split in ("val", "valid", "validation") if split in splits]
+    shown = " and ".join(map(repr, twins))
+    return [f"{shown} are two splits; rename one if they are one"] * (len(twins) > 1)
 
 
 # --- labels -----------------------------------------------------------------------------------

@@ -112,9 +112,16 @@ class Look:
                 break
         num_held = sum(bool(folder.names) for folder in found)
         most = max(MOST_NAMES // max(num_held, 1), MOST_OF_A_FOLDER)
-        return tuple(
-            FolderListing(each.base, each.folders, _spread(each.names, most)) for each in found
-        )
+        size = min(BLOCK, most)
+        count = most // size
+        some = []
+        for each in found:
+            names, room = each.names, len(each.names) - size
+            if len(names) > most:  # blocks as far apart as possible
+                starts = [i * room // max(count - 1, 1) for i in range(count)]
+                names = [name for start in starts for name in names[start : start + size]]
+            some.append(FolderListing(each.base, each.folders, names))
+        return tuple(some)
 
     @cached_property
     def endings(self) -> Counter[str]:
@@ -163,13 +170,3 @@ def _head(path: Path, num_bytes: int) -> bytes:
         return b""
     finally:
         os.close(fd)
-
-
-def _spread(names: list[str], at_most: int) -> list[str]:
-    """Return some of sorted names: blocks of :data:`BLOCK`, as far apart as possible."""
-    if len(names) <= at_most:
-        return names
-    size = min(BLOCK, at_most)
-    count = at_most // size
-    starts = [i * (len(names) - size) // max(count - 1, 1) for i in range(count)]
-    return [name for start in starts for name in names[start : start + size]]

@@ -7,7 +7,7 @@ readers of tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,32 +59,21 @@ OLD_NAMES = {"captions": "metadata", "yolo": "parallel"}
 """Earlier names of kinds, which ``--corpus`` and datasets may still say."""
 
 
-class _Table(Mapping[str, type[Input]]):
+class _Table(dict[str, Any]):
     """Classes of kinds by name, each imported on first use."""
 
-    def __init__(self, homes: Mapping[str, str]) -> None:
-        self._homes = homes
-
     def __getitem__(self, name: str) -> type[Input]:
-        module, _, made = self._homes[OLD_NAMES.get(name, name)].partition(":")
+        module, _, made = super().__getitem__(OLD_NAMES.get(name, name)).partition(":")
         found: type[Input] = getattr(import_module(f"shardkit.inputs.{module}"), made)
         return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
-
-    def __len__(self) -> int:
-        return len(self._homes)
 
 
 CORPORA = _Table(KINDS)
 
-_ALL = _Table(KINDS | CONVERTED)
-
 
 def from_spec(source: Path, spec: dict[str, Any]) -> Corpus:
     """Return the corpus whose ``spec()`` this is, without a look at the input; it reads runs."""
-    return _ALL[spec["kind"]].from_spec(source, spec)
+    return _Table(KINDS | CONVERTED)[spec["kind"]].from_spec(source, spec)
 
 
 # --- from a source to its kind --------------------------------------------------------------
@@ -123,8 +112,10 @@ def open_corpus(
     if kind is not None and kind not in CORPORA:
         raise CorpusError(f"{kind!r} is no kind of corpus; choose one of {', '.join(CORPORA)}")
     is_given = kind is not None
-    if kind is None or not (CORPORA[kind].is_one_file and source.is_file()):
-        _require(source, is_given)
+    may_be_file = source.is_file() and (kind is None or CORPORA[kind].is_one_file)
+    if not may_be_file and not source.is_dir():
+        found = "is no folder" if source.exists() or source.is_symlink() else "does not exist"
+        raise CorpusError(f"{show_path(source)} {found}; give the folder of files to pack")
     look = Look(source)
     kind = kind or detect(look)
     made = CORPORA[kind]
@@ -151,13 +142,6 @@ def open_corpus(
     corpus = made(source, **options)
     corpus.odd = doubt
     return corpus
-
-
-def _require(source: Path, is_folder: bool) -> None:
-    if source.is_dir() or (source.is_file() and not is_folder):
-        return
-    found = "is no folder" if source.exists() or source.is_symlink() else "does not exist"
-    raise CorpusError(f"{show_path(source)} {found}; give the folder of files to pack")
 
 
 def container_at(source: Path) -> str | None:
@@ -190,14 +174,19 @@ def detect(look: Look) -> str:
     if not are_files or not all(CORPORA[kind].extensions for kind in claims):
         is_clear, unknown = len(claims) == 1, Counter[str]()
     else:
-        unknown = _unknown(look, claims)
+        known = {ending for kind in claims for ending in CORPORA[kind].extensions}
+        unknown = Counter({end: n for end, n in look.endings.items() if end not in known})
         num_files = claims[best].num_files
         is_clear = num_files >= max(OUTNUMBERED * num_others, unknown.total())
         is_clear &= not _is_outweighed(look, unknown)
     if is_clear:
         return best
-    order = sorted(claims, key=lambda kind: -claims[kind].num_files)
-    readings = [f"{_counted(look, kind, claims[kind])} (--corpus {kind})" for kind in order]
+    readings = []
+    for kind in sorted(claims, key=lambda kind: -claims[kind].num_files):
+        own = {end: n for end, n in look.endings.items() if end in CORPORA[kind].extensions}
+        is_counted = own and claims[kind].strength == Strength.FILES
+        counted = f", {count_endings(own)}" if is_counted else ""
+        readings.append(f"{claims[kind].reading}{counted} (--corpus {kind})")
     if unknown:
         readings.append(f"{count_endings(unknown)} of other kinds (--corpus files takes any)")
     ways = "; or ".join(readings)
@@ -226,19 +215,6 @@ def _are_plain_images(look: Look) -> bool:
             if not stems.isdisjoint([one.rpartition(sign)[0] for one in stems if sign in one]):
                 return False
     return True
-
-
-def _unknown(look: Look, claims: dict[str, Claim]) -> Counter[str]:
-    """Return how many files have each ending that none of some kinds takes."""
-    known = {ending for kind in claims for ending in CORPORA[kind].extensions}
-    return Counter({end: n for end, n in look.endings.items() if end not in known})
-
-
-def _counted(look: Look, kind: str, claim: Claim) -> str:
-    """Return how a kind reads a source, with its files where their endings tell them."""
-    own = {end: n for end, n in look.endings.items() if end in CORPORA[kind].extensions}
-    is_counted = own and claim.strength == Strength.FILES
-    return f"{claim.reading}, {count_endings(own)}" if is_counted else claim.reading
 
 
 def _is_outweighed(look: Look, unknown: Counter[str]) -> bool:

@@ -33,7 +33,7 @@ from shardkit.inputs.file_parts import (
 )
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, pass_over, walk
 from shardkit.inputs.folders import nothing_found, split_folders, split_of
-from shardkit.inputs.guards import COMPANION, Role, is_annotations, role_of
+from shardkit.inputs.guards import ANNOTATIONS, COMPANION, Role, role_of
 from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
@@ -136,7 +136,7 @@ def find_main(tracks: Sequence[Track]) -> Track | None:
     wanted = [
         [track for track in tracks if track.role == "pictures"],
         held,
-        [track for track in held if not is_annotations(track.role)],
+        [track for track in held if track.role not in ANNOTATIONS],
         [track for track in held if track.role == "maybe pictures"],
     ]
     return next((found[0] for found in wanted if len(found) == 1), None)
@@ -157,7 +157,7 @@ def _judge_one(track: Track, main: Track) -> Strength | None:
     """Return LAYOUT if a folder holds parts of the main one's samples, FILES if it may be a class
     next to it as well. Folders that are neither are refused later, whatever the source is."""
     share, _, stems = fit(track.stems, main.stems)
-    is_annotated = is_annotations(track.role) and share >= HALF
+    is_annotated = track.role in ANNOTATIONS and share >= HALF
     is_equal, differ = stems == main.stems, not _end_alike([track, main])
     if not any(track.holds(kind) and main.holds(kind) for kind in MAIN_KINDS):  # texts, boxes
         covers = len(stems & main.stems) >= HALF * max(len(stems), len(main.stems))
