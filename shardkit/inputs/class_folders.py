@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,6 +52,8 @@ class ClassFolderCorpus(Input):
     kept = {"classes": "classes"}  # noqa: RUF012 (nobody changes it)
     _labels: Labels | None = None
 
+    may_be_empty: ClassVar[bool] = True
+
     are_folders_keys = False
     """True if folders are a part of keys alone."""
 
@@ -64,9 +66,10 @@ class ClassFolderCorpus(Input):
         self._tables: list[str] = []
         top = self._names_in("", self._beside)
         self._roots = split_roots(top)
+        self._tops = [self._names_in(r.base, {}) if r.base else top for r in self._roots]
         if labels is not None:
             self._labels = read_labels(os.fspath(labels), self.all_names())
-        self.classes = self.find_classes(top)
+        self.classes = self.find_classes()
         self._index = {name: i for i, name in enumerate(self.classes or ())}
         if self._beside and "labels" in self.options and self.extensions and labels is None:
             names = list_names(source, "", None).names
@@ -123,7 +126,8 @@ class ClassFolderCorpus(Input):
 
     def contents(self, run: Run) -> list[Value | Reason]:
         """Return each file's bytes, or why there are none."""
-        return read_files(self.source / run.base, run.locators, run.sizes)
+        values = read_files(self.source / run.base, run.locators, run.sizes)
+        return values if self.may_be_empty else [value or "empty file" for value in values]
 
     def class_notes(self) -> list[str]:
         """Return what there is to say of the classes, a line each."""
@@ -133,12 +137,20 @@ class ClassFolderCorpus(Input):
         if self.classes is None:
             return []
         notes = [told(self.classes, "the folders"), *filter(None, [self.odd])]
-        if self._roots[0].base:
-            tops = {root.split: self._names_in(root.base, {}) for root in self._roots}
-            flat = [split for split, top in tops.items() if top.names and not top.folders]
-            if flat:
-                notes.append(f"no cls in {', '.join(flat)}: there are no class folders there")
-            notes += _without_common({split: {*top.folders} for split, top in tops.items()})
+        if not self._roots[0].base:
+            return notes
+        held = dict(zip(self.splits(), self._tops, strict=True))
+        if flat := [split for split, top in held.items() if top.names and not top.folders]:
+            notes.append(f"no cls in {', '.join(flat)}: there are no class folders there")
+        train = {*held["train"].folders} if "train" in held else set()
+        others = {
+            name: top.folders for name, top in held.items() if name != "train" and top.folders
+        }
+        if train and others and all(map(train.isdisjoint, others.values())):  # patients, or songs
+            notes.append(  # they may be patients, or songs
+                f"the folders may be no classes: none of train is in {first_few([*others])};"
+                " --labels takes classes from a table"
+            )
         return notes
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
@@ -151,14 +163,24 @@ class ClassFolderCorpus(Input):
                 self.pass_documents(folder, {})
                 yield root.split, folder.base, folder.names
 
-    def find_classes(self, top: FolderListing) -> list[str] | None:
-        """Return class names in index order; None if there are none."""
+    def find_classes(self) -> list[str] | None:
+        """Return class names in index order; None if there are none.
+
+        Raises:
+            CorpusError: files lie next to class folders.
+        """
         if self._labels is not None:
             return self._labels.classes
-        tops = [top]
-        if self._roots[0].base:
-            tops = [self._names_in(root.base, {}) for root in self._roots]
-        return folder_classes(self.source, tops, self.files_noun)
+        noun = self.files_noun
+        for top in self._tops:
+            if top.folders and top.names:
+                raise CorpusError(
+                    f"{show_path(self.source / top.base)} holds {len(top.names):,} {noun}"
+                    f" ({show_path(top.names[0])}, ...) beside {len(top.folders):,} folders"
+                    f" ({show_path(top.folders[0])}, ...): move the {noun} into class folders,"
+                    f" or name every {noun.removesuffix('s')}'s class with --labels"
+                )
+        return sorted({name for top in self._tops for name in top.folders}) or None
 
     def _names_in(self, base: str, ignored: dict[str, int]) -> FolderListing:
         folder = list_names(self.source, base, self.extensions or None, ignored)
@@ -166,47 +188,17 @@ class ClassFolderCorpus(Input):
         return folder
 
 
-def _without_common(classes: Mapping[str, Set[str]]) -> list[str]:
-    """Return a note if no class of train is in another split: folders may be patients, or songs."""
-    train = classes.get("train", frozenset[str]())
-    others = {split: own for split, own in classes.items() if split != "train" and own}
-    if not train or not others or any(train & own for own in others.values()):
-        return []
-    return [
-        f"the folders may be no classes: none of train is in {first_few([*others])}; --labels takes"
-        " classes from a table"
-    ]
-
-
-def folder_classes(source: Path, tops: Sequence[FolderListing], noun: str) -> list[str] | None:
-    """Return class names in index order, or None if no root has sub-folders.
-
-    Raises:
-        CorpusError: files, called ``noun``, lie next to class folders.
-    """
-    for top in tops:
-        if top.folders and top.names:
-            raise CorpusError(
-                f"{show_path(source / top.base)} holds {len(top.names):,} {noun}"
-                f" ({show_path(top.names[0])}, ...) beside {len(top.folders):,} folders"
-                f" ({show_path(top.folders[0])}, ...): move the {noun} into class folders,"
-                f" or name every {noun.removesuffix('s')}'s class with --labels"
-            )
-    return sorted({name for top in tops for name in top.folders}) or None
-
-
 def told(classes: Sequence[str] | None, source: str) -> str:
     """Return one line on classes, and where they come from."""
     classes = classes or []
-    number = f"{len(classes):,} class{'es' * (len(classes) != 1)}"
+    number, alike = f"{len(classes):,} class{'es' * (len(classes) != 1)}", ""
     first: dict[str, str] = {}
     for name in classes:
         other = first.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
-        if other is not name:
+        if other is not name and not alike:
             how = "case" if other.casefold() == name.casefold() else "how accents are written"
             alike = f"; {show_path(other)} and {show_path(name)} differ in {how} alone"
-            return f"cls is of {number}, {source}: {first_few(classes)}{alike}"
-    return f"cls is of {number}, {source}: {first_few(classes)}"
+    return f"cls is of {number}, {source}: {first_few(classes)}{alike}"
 
 
 def by_label(run: Run, folder: FolderListing, labels: Sequence[int | None]) -> Iterator[Run]:
@@ -287,7 +279,7 @@ class PlainClassCorpus(ClassFolderCorpus):
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind} if self.classes is None else super().spec()
 
-    def find_classes(self, top: FolderListing) -> list[str] | None:
+    def find_classes(self) -> list[str] | None:
         return self._classes
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:

@@ -364,8 +364,7 @@ class PairedCorpus(PartsCorpus):
     ) -> Iterator[PartsEntry]:
         top = base.partition("/")[0]
         label = self.classes.index(top) if self.classes is not None and top else None
-        listed = zip(folder.names, folder.sizes, folder.stamps, strict=True)
-        files = {name: known for name, *known in listed}
+        files = folder.files()
         checked = set[tuple[str, ...]]()
         for one, names in samples.items():
             rests = tuple([name[len(one) :] for name in names])

@@ -92,6 +92,11 @@ class FolderListing:
             if odd := {ending for ending in seen if ending.lower() not in extensions}:
                 self.drop({name for name in self.names if name[name.rfind(".") :] in odd}, ignored)
 
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Return size and stamp of each file, by its name."""
+        known = zip(self.sizes, self.stamps, strict=True)
+        return dict(zip(self.names, known, strict=True))
+
     def drop(self, passed: Set[str], ignored: dict[str, int]) -> None:
         """Drop files by their names, and count them in ``ignored``."""
         if not passed:

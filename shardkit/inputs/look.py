@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -21,7 +21,6 @@ from shardkit.inputs.files import (
     DOCUMENTS,
     FolderListing,
     cut_ending,
-    join,
     list_folder,
     stem,
     walk,
@@ -139,13 +138,6 @@ class Look:
     def count(self, endings: Collection[str]) -> int:
         """Return how many of the files looked at have one of these endings."""
         return sum(self.endings[ending] for ending in endings)
-
-    def paths(self, endings: Collection[str]) -> Iterator[str]:
-        """Return paths, relative to the source, of the files looked at with these endings."""
-        for folder in self.folders:
-            for name in folder.names:
-                if cut_ending(name)[1] in endings:
-                    yield join(folder.base, name)
 
     def path(self, relative: str) -> Path:
         """Return where a file lies that was looked at."""

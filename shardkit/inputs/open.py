@@ -7,7 +7,7 @@ readers of tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,22 @@ OLD_NAMES = {"captions": "metadata", "yolo": "parallel"}
 """Earlier names of kinds, which ``--corpus`` and datasets may still say."""
 
 
-class _Table(dict[str, Any]):
+class _Table(Mapping[str, type[Input]]):
     """Classes of kinds by name, each imported on first use."""
 
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes = homes
+
     def __getitem__(self, name: str) -> type[Input]:
-        module, _, made = super().__getitem__(OLD_NAMES.get(name, name)).partition(":")
+        module, _, made = self._homes[OLD_NAMES.get(name, name)].partition(":")
         found: type[Input] = getattr(import_module(f"shardkit.inputs.{module}"), made)
         return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
 
 
 CORPORA = _Table(KINDS)

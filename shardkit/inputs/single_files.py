@@ -59,10 +59,7 @@ class MediaCorpus(BinaryCorpus):
     extensions = frozenset(MEDIA_EXTENSIONS)
     class_files = MEDIA_EXTENSIONS
     reading = "each sound or film a sample"
-
-    def read(self, run: Run, scratch: Path) -> SampleBatch:
-        values = [value or "empty file" for value in self.contents(run)]
-        return batch_of(run, values, [field_of(name) for name in run.locators])
+    may_be_empty = False
 
 
 def field_of(name: bytes) -> str:
@@ -81,6 +78,7 @@ class ArrayCorpus(PlainClassCorpus):
     noun = "arrays"
     extensions = frozenset({".npy"})
     reading = "each .npy file is a sample"
+    may_be_empty = False
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         values = self.contents(run)
@@ -90,7 +88,7 @@ class ArrayCorpus(PlainClassCorpus):
             try:
                 parse_npy(value)
             except FormatError as error:
-                values[i] = str(error) if value else "empty file"
+                values[i] = str(error)
         return batch_of(run, values, "npy")
 
 
@@ -133,18 +131,17 @@ class TextCorpus(PlainClassCorpus):
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         return batch_of(run, self.contents(run), "txt")
 
-    def find_classes(self, top: FolderListing) -> list[str] | None:
-        classes = super().find_classes(top)
+    def find_classes(self) -> list[str] | None:
+        classes = super().find_classes()
         if not self._is_tokenized:
             return classes
-        if classes is None:
-            self.why = ""  # nobody asked for classes
-            return None
-        self.why = (
-            f"cls is left out, as the text alone is packed: {len(classes):,} classes, the folders:"
-            f" {first_few(classes)}"
-        )
-        self._above = set()
+        self.why = ""  # nobody asked for classes
+        if classes is not None:
+            self._above = set()
+            self.why = (
+                f"cls is left out, as the text alone is packed: {len(classes):,} classes, the"
+                f" folders: {first_few(classes)}"
+            )
         return None
 
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
@@ -157,7 +154,7 @@ class TextCorpus(PlainClassCorpus):
         notes = super().class_notes()
         if self.classes is not None:
             return notes
-        tops = [list_names(self.source, root.base, TEXT_EXTENSIONS, {}) for root in self._roots]
+        tops = [list_names(self.source, root.base, TEXT_EXTENSIONS) for root in self._roots]
         names = [join(top.base, name) for top in tops for name in top.names]
         if among := [name for name in names if stem(basename(name)).lower() in DOCUMENTS]:
             notes.append(f"among the samples: {first_few(among)}; move away what is none")

@@ -192,22 +192,19 @@ class CocoFile:
 
     def _records_of(self, name: str, id_name: str) -> Iterator[tuple[int | str, Any, str]]:
         """Yield the records of an array: an id of each, the record, and its JSON."""
-        for record in self._items(f"{name}.item"):
-            own = record.get(id_name) if isinstance(record, dict) else None
-            if isinstance(own, bool) or not isinstance(own, int | str):
-                raise self._fault(f"one of its {name} has no {id_name}")
-            try:
-                yield own, record, json.dumps(record, ensure_ascii=False)
-            except RecursionError as error:
-                raise self._fault(f"a record of its {name} is nested too deep") from error
-
-    def _items(self, prefix: str) -> Iterator[Any]:
         with os_errors(f"reading {show_path(self._path)}"):
             try:
                 input_stamp(self._path)  # raises for a FIFO, which opening would wait for
                 with self._path.open("rb") as file:
-                    yield from ijson.items(_Shallow(file), prefix, buf_size=4_096, use_float=True)
-            except (FormatError, ValueError, RecursionError, ijson.JSONError) as error:
+                    held = _Shallow(file)
+                    for record in ijson.items(held, f"{name}.item", buf_size=4096, use_float=True):
+                        own = record.get(id_name) if isinstance(record, dict) else None
+                        if isinstance(own, bool) or not isinstance(own, int | str):
+                            raise ValueError(f"one of its {name} has no {id_name}")
+                        yield own, record, json.dumps(record, ensure_ascii=False)
+            except RecursionError as error:
+                raise self._fault(f"a record of its {name} is nested too deep") from error
+            except (FormatError, ValueError, ijson.JSONError) as error:
                 raise self._fault(" ".join(str(error).split())[:200]) from error
 
     def _fault(self, why: str) -> CorpusError:

@@ -88,11 +88,11 @@ class ListedCorpus(PartsCorpus):
         lost, unnamed = list[str](), list[str]()
         for folder in walk(self.source, "", None, self.ignored):
             lost += [join(folder.base, name) for name in folder.lost]
-            paths = [join(folder.base, name) for name in folder.names]
-            found |= zip(paths, zip(folder.sizes, folder.stamps, strict=True), strict=True)
-            for path in paths:
+            for name, known in folder.files().items():
+                path = join(folder.base, name)
+                found[path] = known
                 if path not in self.rows and path not in self.files:
-                    pass_over(path.rpartition("/")[2], self.ignored)
+                    pass_over(name, self.ignored)
                     unnamed += [path] if extension(path) in MAIN else []
         self.notes = [f"annotations of {', '.join(map(show_path, self.files))}", *self.told]
         if unnamed:

@@ -69,8 +69,21 @@ class MetadataCorpus(ListedCorpus):
                 f"{where}: {first_few(others)} names more files of a row: leave it out, or pack"
                 " rows with fn=: docs/recipes/tables.md, Rows that name files"
             )
+        top = Look(source).top
+        has_mains = any(extension(name) in MAIN for name in top.names)
+        splits = {} if has_mains else split_folders(top.folders) or {}
         for file, own in tables.items():
-            self._add(file, own)
+            names = [*dict.fromkeys(str(row[FILE]) for row in own if row.get(FILE))]
+            paths = dict(zip(names, place_names(names, self.names, file), strict=False))
+            if len(paths) < len(names):
+                what = f"{len(names):,} files ({show_path(names[0])}, ...), and none is there"
+                raise CorpusError(f"{show_path(file)} names {what}; fetch or rename them")
+            for number, row in enumerate(own, 1):
+                if not row.get(FILE):
+                    raise CorpusError(f"{show_path(file)}: row {number} names no file; remove it")
+                path = paths[str(row[FILE])]
+                split = splits.get(path.partition("/")[0], "train")
+                self.add(path, ListedRow(split, (file,), row))
         self._columns: dict[str, tuple[str, _Convert]] = {}
         is_text = not {*map(extension, tables)} <= {".jsonl", ".parquet"}
         text = next((one for one in ("text", "caption") if one in columns), None)
@@ -108,22 +121,6 @@ class MetadataCorpus(ListedCorpus):
             for name, (field, convert) in self._columns.items()
             if row.record.get(name) is not None
         }
-
-    def _add(self, file: str, rows: Sequence[TableRow]) -> None:
-        top = Look(self.source).top
-        has_mains = any(extension(name) in MAIN for name in top.names)
-        splits = {} if has_mains else split_folders(top.folders) or {}
-        names = [*dict.fromkeys(str(row[FILE]) for row in rows if row.get(FILE))]
-        paths = dict(zip(names, place_names(names, self.names, file), strict=False))
-        if len(paths) < len(names):
-            what = f"{len(names):,} files ({show_path(names[0])}, ...), and none is there"
-            raise CorpusError(f"{show_path(file)} names {what}; fetch or rename them")
-        for number, row in enumerate(rows, 1):
-            if not row.get(FILE):
-                raise CorpusError(f"{show_path(file)}: row {number} names no file; remove it")
-            path = paths[str(row[FILE])]
-            split = splits.get(path.partition("/")[0], "train")
-            self.add(path, ListedRow(split, (file,), row))
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
@@ -170,8 +167,15 @@ def read_rows(path: Path, most: int | None = None) -> list[TableRow]:
         if extension(path.name) == ".parquet":
             return [*islice(_parquet_rows(path), most)]
         if extension(path.name) == ".jsonl":
-            numbered = (one for one in enumerate(lines, 1) if one[1].strip())
-            return [_json_row(*one) for one in islice(numbered, most)]
+            rows = []
+            for number, line in islice(((i, x) for i, x in enumerate(lines, 1) if x.strip()), most):
+                try:
+                    rows.append(json.loads(line))
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from error
+                if not isinstance(rows[-1], dict):
+                    raise ValueError(f"line {number} is no JSON object")
+            return rows
         header, *cells = read_cells(path, None if most is None else most + 1) or [[]]
         header = _unique([name.strip() for name in header])
         return [{n: c or None for n, c in zip(header, row, strict=True)} for row in cells]
@@ -185,16 +189,6 @@ def _parquet_rows(path: Path) -> Iterator[TableRow]:
         _unique(file.schema_arrow.names)
         for batch in file.iter_batches(use_threads=False):
             yield from batch.to_pylist()
-
-
-def _json_row(number: int, line: str) -> TableRow:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"line {number}: {error}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"line {number} is no JSON object")
-    return row
 
 
 def _unique(header: list[str]) -> list[str]:
@@ -213,7 +207,8 @@ def choose_form(cells: Sequence[Any], is_text: bool) -> tuple[str, _Convert]:
     if is_text and kinds == {str}:
         if all(map(_INTEGER.fullmatch, cells)):
             return "npy", int
-        if all(map(_is_number, cells)):
+        # The nearest double must be written as the cell is: 20 digits of an id are not.
+        if all(_NUMBER.fullmatch(c) and Decimal(repr(float(c))) == Decimal(c) for c in cells):
             return "npy", float
     if kinds == {bool}:
         return "npy", bool
@@ -228,8 +223,3 @@ def choose_form(cells: Sequence[Any], is_text: bool) -> tuple[str, _Convert]:
     if kinds == {str}:
         return "txt", str
     return "json" if cells else "", json.dumps
-
-
-def _is_number(cell: str) -> bool:
-    """Return True if the nearest double is written as the cell is: 20 digits of an id are not."""
-    return _NUMBER.fullmatch(cell) is not None and Decimal(repr(float(cell))) == Decimal(cell)

@@ -295,7 +295,7 @@ class ParallelCorpus(PartsCorpus):
             for track in tracks:
                 view, suffix = views[track.name]
                 folder = track.folders.get((split, place), FolderListing(""))
-                for name, *known in zip(folder.names, folder.sizes, folder.stamps, strict=True):
+                for name, known in folder.files().items():
                     path = join(folder.base, name)
                     if is_part(name) and path not in self.used:
                         one = cut_ending(name)[0]

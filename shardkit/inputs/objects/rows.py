@@ -195,7 +195,26 @@ _PLAIN = {bytes, str, int, float, bool}
 """Types of values that stay as they are when the object gives its next row."""
 
 
-class RowsCorpus(Corpus):
+class ObjectCorpus(Corpus):
+    """Samples of Python objects, one object a split."""
+
+    has_pictures = True
+    has_text = True
+
+    def __init__(
+        self, splits: dict[str, Any], form: SampleForm, classes: list[str] | None = None
+    ) -> None:
+        self._splits = splits
+        self._form = form
+        self.classes = classes
+        self.ignored: dict[str, int] = {}
+        self.notes: list[str] = []
+
+    def splits(self) -> list[str]:
+        return [*self._splits]
+
+
+class RowsCorpus(ObjectCorpus):
     """Samples that a Python object gives by row number.
 
     What it holds has no names, sizes or times to compare. So rows spread over each split are read
@@ -204,18 +223,7 @@ class RowsCorpus(Corpus):
     """
 
     kind = "objects"
-    has_pictures = True
-    has_text = True
     takes_order = True
-
-    def __init__(
-        self, splits: dict[str, NumberedRows], form: SampleForm, classes: list[str] | None = None
-    ) -> None:
-        self._splits = splits
-        self._form = form
-        self.classes = classes
-        self.ignored: dict[str, int] = {}
-        self.notes: list[str] = []
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
@@ -234,9 +242,6 @@ class RowsCorpus(Corpus):
             **self._form.to_json(),
             "classes": self.classes,
         }
-
-    def splits(self) -> list[str]:
-        return [*self._splits]
 
     # --- listing --------------------------------------------------------------------------
 

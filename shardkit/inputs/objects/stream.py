@@ -14,9 +14,9 @@ import numpy as np
 
 from shardkit.commit.own_files import create
 from shardkit.errors import CorpusError, SampleError
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.base import Run
 from shardkit.inputs.objects.fields import BatchBuilder, Pixels, SampleForm, labels_not_taken
-from shardkit.inputs.objects.rows import iterator_of, told
+from shardkit.inputs.objects.rows import ObjectCorpus, iterator_of, told
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.system.stamps import UPPER
 
@@ -31,7 +31,7 @@ _REJECT = b"!"
 """The prefix of the locator of a rejected sample; the reason follows."""
 
 
-class StreamCorpus(Corpus):
+class StreamCorpus(ObjectCorpus):
     """Samples of objects that are iterated over, one object a split.
 
     They are turned into bytes here, in one process, and wait in chunks: in files of the scratch
@@ -40,18 +40,12 @@ class StreamCorpus(Corpus):
     """
 
     kind = "stream"
-    has_pictures = True
-    has_text = True
     is_read_once = True
 
     def __init__(
         self, splits: dict[str, Any], form: SampleForm, classes: list[str] | None = None
     ) -> None:
-        self._splits = splits
-        self._form = replace(form, is_deferred=not form.is_reencoded)
-        self.classes = classes
-        self.ignored: dict[str, int] = {}
-        self.notes: list[str] = []
+        super().__init__(splits, replace(form, is_deferred=not form.is_reencoded), classes)
         self._waiting: dict[Path, SampleBatch] = {}
         self._unread: dict[Path, int] = {}
         self._limit = MEMORY_BYTES // CHUNK_BYTES
@@ -70,9 +64,6 @@ class StreamCorpus(Corpus):
     def spec(self) -> dict[str, Any]:
         own: dict[str, Any] = {"kind": self.kind, "splits": [*self._splits]}
         return {**own, **self._form.to_json(), "classes": self.classes}
-
-    def splits(self) -> list[str]:
-        return [*self._splits]
 
     # --- listing --------------------------------------------------------------------------
 
@@ -121,8 +112,12 @@ class StreamCorpus(Corpus):
     def read(self, run: Run, scratch: Path) -> SampleBatch:
         path = scratch / run.base
         held = self._waiting.get(path)
-        whole = self._load(path) if held is None else held
-        if held is not None:
+        if held is None:
+            if self._loaded[0] != path:
+                self._loaded = path, _load(path)
+            whole = self._loaded[1]
+        else:
+            whole = held
             self._unread[path] -= len(run)
             if not self._unread[path]:  # no other job needs it, in whatever order jobs read it
                 del self._waiting[path]
@@ -139,11 +134,6 @@ class StreamCorpus(Corpus):
             if own.startswith(_REJECT)
         ]
         return SampleBatch([run.keys[i] for i in good], [*batch.paths], columns, rejects)
-
-    def _load(self, path: Path) -> SampleBatch:
-        if self._loaded[0] != path:
-            self._loaded = path, _load(path)
-        return self._loaded[1]
 
     def entry_name(self, run: Run, i: int) -> str:
         return f"sample {run.keys[i].decode(errors='replace')!r}"

@@ -41,6 +41,9 @@ _DATA = "data.mdb"
 LOOK_VALUES = 10
 """Values looked at, of the first keys and of the last."""
 
+_PICKLED = re.compile(rb"\x80[\2-\5].*\.", re.DOTALL)
+"""The frame of pickles of protocol 2 to 5."""
+
 _ABOUT = re.compile(rb"__.+__|num-samples|num_samples|length")
 """Keys whose value says something of the file."""
 
@@ -65,7 +68,9 @@ class LmdbCorpus(RecordFiles):
 
     @classmethod
     def claim(cls, look: Look) -> Claim | None:
-        return claim_files(look, cls, cls.is_wanted, is_database)
+        # LMDB's magic stands behind a page's header.
+        magic = MAGIC.to_bytes(4, "little")
+        return claim_files(look, cls, cls.is_wanted, lambda head: head[16:20] == magic)
 
     @classmethod
     def is_wanted(cls, name: str) -> bool:
@@ -87,7 +92,7 @@ class LmdbCorpus(RecordFiles):
         found = {what_holds([value]) for value in values if value}
         kinds = sorted({re.sub(rb"[0-9]+", b"#", key) for key, _ in ends})
         recipe = "docs/recipes/records.md, LMDB of"
-        if any(map(is_pickled, values)):
+        if any(_PICKLED.fullmatch(value) for value in values):
             raise CorpusError(
                 f"{show_path(path)} holds pickles, which can run any code, so shardkit never reads"
                 f" them; if you trust whoever made it: {recipe} pickles"
@@ -134,14 +139,3 @@ def _keys_of(path: Path) -> Iterator[tuple[bytes, tuple[int, int]]]:
         for row in range(len(found.start)):
             key = pread(file.fileno(), int(found.key_size[row]), int(found.key_start[row]))
             yield key, (int(found.start[row]), int(found.size[row]))
-
-
-def is_database(head: bytes) -> bool:
-    """Return True if a file begins as LMDB's: with its magic, behind a page's header."""
-    return head[16:20] == MAGIC.to_bytes(4, "little")
-
-
-def is_pickled(value: Value) -> bool:
-    """Return True if bytes are framed as pickles of protocol 2 to 5 are."""
-    begins = len(value) > 2 and value[0] == 0x80 and 2 <= value[1] <= 5
-    return begins and bytes(value[-1:]) == b"."

@@ -107,21 +107,15 @@ class DatasetCorpus(Corpus):
 
 
 def dataset_corpus(located: Located, tars: list[str] | None = None) -> DatasetCorpus:
-    """Return the corpus of a dataset, or of third-party tars where they lie.
+    """Return the corpus of a dataset, or of third-party tars where they lie. A note on these says
+    which splits and classes their folders seem to tell: folders are parts of keys.
 
     Raises:
         CorpusError: the tars hold nothing but tars.
     """
-    made = DatasetCorpus(located, tars)
-    if located.tars:
-        made.notes = _notes_on_folders(located)
-    return made
-
-
-def _notes_on_folders(located: Located) -> list[str]:
-    """Return a line on splits and classes that folders in third-party tars seem to tell: folders
-    are parts of keys. Raises CorpusError if the tars hold tars."""
-    info, names = located.info, set[str]()
+    made, info, names = DatasetCorpus(located, tars), located.info, set[str]()
+    if not located.tars:
+        return made
     if {*info.fields} <= _TARS:
         raise CorpusError(
             f"{show_path(next(iter(located.tars.values())))} holds tars, not samples:"
@@ -137,11 +131,14 @@ def _notes_on_folders(located: Located) -> list[str]:
     shown = (
         f"folders in the tars ({first_few(sorted(names))})" if names else "no folder in the tars"
     )
+    are_images = all("." + field in IMAGE_EXTENSIONS for field in info.fields)
     if any(map(split_of, names)):
-        return [f"{shown} are no splits: unpack the tars, and pack the folder, or see {_RECIPES}"]
-    if "cls" in info.fields or not (names or all("." + f in IMAGE_EXTENSIONS for f in info.fields)):
-        return []
-    return [f"no cls: {shown} tells a class; if folders or tars are classes, see {_RECIPES}"]
+        told = f"{shown} are no splits: unpack the tars, and pack the folder, or see {_RECIPES}"
+        made.notes = [told]
+    elif "cls" not in info.fields and (names or are_images):
+        told = f"no cls: {shown} tells a class; if folders or tars are classes, see {_RECIPES}"
+        made.notes = [told]
+    return made
 
 
 class TokenFileCorpus(RecordFiles):

@@ -79,36 +79,12 @@ class RowCorpus(SampleFiles):
     def __init__(
         self, source: Path, fields: Sequence[str] | None = None, tokenized: bool = False
     ) -> None:
-        """``fields``: columns to pack, None for all. ``tokenized``: of no effect, no field is a
-        text."""
-        super().__init__(source)
-        self._look(fields)
-
-    @classmethod
-    def is_wanted(cls, name: str) -> bool:
-        return is_array_name(name)
-
-    @classmethod
-    def claim(cls, look: Look) -> Claim | None:
-        names = [name for name in look.top.names if extension(name) in ("", ".pkl", ".pickle")]
-        pickles = [n for n in names[:64] if b"\x80\x02" <= look.head(n, 2) <= b"\x80\x05"]
-        if 2 * len(pickles) > len(look.top.names):  # as CIFAR's are
-            raise CorpusError(
-                f"{show_path(look.source)} holds pickles ({first_few(pickles)}), which can run any"
-                f" code, so shardkit never reads them; if you trust whoever made them: {RECIPES}"
-            )
-        if claim := claim_files(look, cls, is_container, begins_as_container):
-            return claim
-        reading = "rows" if look.is_file else npy_reading(look)
-        if reading == "arrays":
-            return None
-        return claim_files(look, cls, is_array_name, lambda head: reading == "rows")
-
-    def _look(self, fields: Sequence[str] | None) -> None:
         """Read all headers and labels, and decide what becomes of the columns: of all, or of those
-        in ``fields``, by their names with or without a split's word."""
+        in ``fields``, by their names with or without a split's word. ``tokenized`` is of no effect:
+        no field is a text."""
+        super().__init__(source)
         self._fields = None if fields is None else [*fields]
-        self._passed, self._files, self.notes = {}, [], []
+        self._files = []
         left_out: dict[str, list[str]] = {}  # why -> names
         labels: dict[str, list[int]] = {}  # name -> smallest and largest numbers
         known: set[str] = set()
@@ -146,6 +122,22 @@ class RowCorpus(SampleFiles):
         for why, columns in left_out.items():
             self.notes.append(f"left out: {first_few([*dict.fromkeys(columns)], 8)}: {why}")
 
+    @classmethod
+    def claim(cls, look: Look) -> Claim | None:
+        names = [name for name in look.top.names if extension(name) in ("", ".pkl", ".pickle")]
+        pickles = [n for n in names[:64] if b"\x80\x02" <= look.head(n, 2) <= b"\x80\x05"]
+        if 2 * len(pickles) > len(look.top.names):  # as CIFAR's are
+            raise CorpusError(
+                f"{show_path(look.source)} holds pickles ({first_few(pickles)}), which can run any"
+                f" code, so shardkit never reads them; if you trust whoever made them: {RECIPES}"
+            )
+        if claim := claim_files(look, cls, is_container, begins_as_container):
+            return claim
+        reading = "rows" if look.is_file else npy_reading(look)
+        if reading == "arrays":
+            return None
+        return claim_files(look, cls, is_array_name, lambda head: reading == "rows")
+
     def _find_arrays(self) -> tuple[list[SampleFile], dict[str, list[str]]]:
         """Return files, and folders of ``.npy`` files, with the names of those."""
         if not self.source.is_dir():
@@ -167,7 +159,8 @@ class RowCorpus(SampleFiles):
         called so, in all splits; others that look like labels are noted.
 
         Raises:
-            CorpusError: files of one split differ in their columns.
+            CorpusError: files of one split differ in their columns; or a name cannot name a field,
+                or two would name one.
         """
         order = self.splits()
         self._files.sort(key=lambda each: order.index(each.split))
@@ -189,8 +182,13 @@ class RowCorpus(SampleFiles):
             told = f"from {min(labels[label])} to {max(labels[label])}"
             self.notes.insert(0, f"cls is {label!r}, {told}")
         self.notes += notes_on_labels({n for n, _ in held if n != label})
-        # Split -> [name in the file, field, how] of each column.
-        self._plans = {each.split: _plan(each, label) for each in self._files}
+        self._plans: dict[str, list[list[str]]] = {}  # split -> [name in the file, field, how]
+        for each in self._files:
+            hows = {name: "cls" if name == label else "npy" for name in each.columns}
+            fields = {name: field_of(name, how) for name, how in hows.items()}
+            refuse_equal_fields(fields, show_path(each.base))
+            named = each.columns.items()
+            self._plans[each.split] = [[c.name, fields[name], hows[name]] for name, c in named]
         self._in_splits = self.splits() != ["train"]
         files = {each.base for each in self._files if is_container(each.base)}
         if len(files) > len(self._plans):
@@ -264,18 +262,6 @@ def _cells(
     yield from map(list, zip(*columns, strict=True))
 
 
-def _plan(rows: RowSet, label: str | None) -> list[list[str]]:
-    """Return [name in the file, field, how] of each column of a split.
-
-    Raises:
-        CorpusError: a name cannot name a field, or two would name one.
-    """
-    hows = {name: "cls" if name == label else "npy" for name in rows.columns}
-    fields = {name: field_of(name, how) for name, how in hows.items()}
-    refuse_equal_fields(fields, show_path(rows.base))
-    return [[rows.columns[name].name, fields[name], hows[name]] for name in hows]
-
-
 # --- which columns go together ------------------------------------------------------------
 
 
@@ -344,10 +330,13 @@ def npy_reading(look: Look) -> Reading:
         # One file of each name but for its number: of img_0, mask_0, img_1, mask_1 the first two.
         firsts = [*{re.sub("[0-9]+", "#", name): name for name in reversed(names)}.values()]
         is_numbered = len(firsts) < len(names)
-        headers = [_header(look, folder.base, name) for name in firsts[: MOST_COLUMNS + 1]]
-        columns = [column for column in headers if column is not None]
+        columns = []
+        for name in firsts[: MOST_COLUMNS + 1]:
+            with suppress(FormatError):
+                dtype, shape, _ = npy_layout(look.head(join(folder.base, name)))
+                columns += [ArrayColumn(name, shape, dtype)] if shape and shape[0] > 1 else []
         groups: dict[str, Group] = {}
-        if len(columns) == len(headers) <= MOST_COLUMNS:
+        if len(columns) == len(firsts) <= MOST_COLUMNS:
             with suppress(CorpusError):
                 groups = divide(columns, "")
         has_labels = any(column.is_label for column in columns)
@@ -359,12 +348,3 @@ def npy_reading(look: Look) -> Reading:
     if len(readings) > 1 and (splits is None or len({*splits}) < len(readings)):
         return "either" if "rows" in found else "arrays"
     return "either" if len(found) > 1 else next(iter(found), "arrays")
-
-
-def _header(look: Look, base: str, name: str) -> ArrayColumn | None:
-    """Return the column that a ``.npy`` is by its header; None if it is none."""
-    try:
-        dtype, shape, _ = npy_layout(look.head(join(base, name)))
-    except FormatError:
-        return None
-    return ArrayColumn(name, shape, dtype) if shape and shape[0] > 1 else None

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from shardkit.errors import CorpusError, FormatError
@@ -321,16 +321,11 @@ def kind_of_files(column: TableColumn, array: Any) -> str:
 
 def rows_of(columns: Sequence[TableColumn], batch: Any) -> list[list[Cell] | str]:
     """Return the cells of each row of a batch, or why it has none. Raises as :func:`_cells_of`."""
-    return [*map(_joined, zip(*(_cells_of(c, batch[c.name]) for c in columns), strict=True))]
-
-
-def _joined(values: Sequence[Cells]) -> list[Cell] | str:
-    found: list[Cell] = []
-    for value in values:
-        if isinstance(value, str):
-            return value
-        found += value
-    return found or "has a null in each column"
+    rows: list[list[Cell] | str] = []
+    for values in zip(*(_cells_of(c, batch[c.name]) for c in columns), strict=True):
+        why = next((value for value in values if isinstance(value, str)), "")
+        rows.append(why or [*chain.from_iterable(values)] or "has a null in each column")
+    return rows
 
 
 def _cells_of(column: TableColumn, array: Any) -> list[Cells]:
