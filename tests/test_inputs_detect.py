@@ -11,8 +11,8 @@ from test_inputs_files import WALKED, one_of_each, tree
 
 from shardkit.cli.pack import KINDS as NAMES
 from shardkit.errors import CorpusError
+from shardkit.inputs.base import Look
 from shardkit.inputs.files import extension
-from shardkit.inputs.look import Look
 from shardkit.inputs.open import CORPORA, KINDS, detect, open_corpus
 
 

@@ -19,9 +19,9 @@ from tables import parquet
 
 import shardkit
 from shardkit.errors import CorpusError
-from shardkit.inputs.file_splits import splits_of_paths
-from shardkit.inputs.look import Look
+from shardkit.inputs.base import Look
 from shardkit.inputs.open import open_corpus
+from shardkit.inputs.sample_files import splits_of_paths
 from shardkit.inputs.tables.tabular import SavedCorpus
 from shardkit.samples.numbered_files import missing_files
 

@@ -15,8 +15,7 @@ from layouts import ROWS, coco, jsonl, make_coco, make_metadata, pack, samples
 import shardkit
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.annotations.coco import CocoCorpus, CocoFile
-from shardkit.inputs.annotations.listed import place_names
-from shardkit.inputs.annotations.metadata import MetadataCorpus, choose_form, read_rows
+from shardkit.inputs.annotations.listed import MetadataCorpus, choose_form, place_names, read_rows
 from shardkit.inputs.named_files import MAX_LINE, NamedFiles
 
 # --- small tables -------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from test_inputs_files import read_all
 
 from shardkit.errors import CorpusError, DataError
-from shardkit.inputs.look import Look, Strength
+from shardkit.inputs.base import Look, Strength
 from shardkit.inputs.open import open_corpus
-from shardkit.inputs.records.lmdb_files import LmdbCorpus
+from shardkit.inputs.records.containers import LmdbCorpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 VERSION = {} if int(lmdb.__version__.partition(".")[0]) < 3 else {"lib_version": 0}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from layouts import JPG, PNG, check_run
 
 from shardkit.errors import CorpusError
+from shardkit.inputs.base import Look, Strength
 from shardkit.inputs.file_parts import MAIN, CompanionCorpus, PairedCorpus, group
 from shardkit.inputs.files import extension
-from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import from_spec
 from shardkit.samples.sample import SampleBatch, unpack_paths
 

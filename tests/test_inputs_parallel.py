@@ -21,8 +21,8 @@ from shardkit.inputs.annotations.parallel import (
     fit,
     judge,
 )
+from shardkit.inputs.base import Look, Strength
 from shardkit.inputs.files import FolderListing
-from shardkit.inputs.look import Look, Strength
 from shardkit.inputs.open import open_corpus
 
 SURE, UNCLEAR, NONE = Strength.LAYOUT, Strength.FILES, None

@@ -192,7 +192,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 NAMES_FORMATS = {"readers", "watching.fetching", "measure.doctor.loading_causes"}
-NAMES_FORMATS |= {"inputs.open", "inputs.records.lmdb_files", "inputs.rows.row_columns"}
+NAMES_FORMATS |= {"inputs.open", "inputs.records.containers", "inputs.rows.row_columns"}
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""
 

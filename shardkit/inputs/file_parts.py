@@ -21,7 +21,7 @@ import numpy as np
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, IMAGE_FIELDS, image_field
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import Input, Run
+from shardkit.inputs.base import Claim, Input, Look, Run, Strength
 from shardkit.inputs.class_folders import ImageCorpus, not_image, told
 from shardkit.inputs.files import (
     DOCUMENTS,
@@ -37,7 +37,6 @@ from shardkit.inputs.files import (
 )
 from shardkit.inputs.folders import find_roots, nothing_found
 from shardkit.inputs.guards import COMPANION, MASK_WORD
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.inputs.single_files import ARRAY_EXTENSIONS, MEDIA_EXTENSIONS
 from shardkit.samples.encoding import PICKLED, holds_pickles, npy_header
 from shardkit.samples.sample import SampleBatch, Value, pack_paths

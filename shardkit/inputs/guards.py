@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from shardkit.errors import CorpusError
+from shardkit.inputs.base import Look
 from shardkit.inputs.files import DOCUMENTS, FolderListing, extension, is_hidden, join, stem
 from shardkit.inputs.folders import split_folders, split_of, split_roots
-from shardkit.inputs.look import Look
 from shardkit.samples.numbered_files import missing_files, twice_counted
 from shardkit.system.paths import first_few, show_path
 

@@ -15,11 +15,10 @@ from typing import Any
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.inputs.base import Corpus, Input
+from shardkit.inputs.base import Claim, Corpus, Input, Look, Strength
 from shardkit.inputs.files import cut_ending, join
 from shardkit.inputs.folders import count_endings
 from shardkit.inputs.guards import doubt_classes, refuse_splits_below, role_of
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.shards.locate import refuse_orphans
 from shardkit.system.paths import file_size, first_few, show_path
 from shardkit.system.refusals import os_errors
@@ -30,7 +29,7 @@ KINDS = {
     "paired": "file_parts:PairedCorpus",
     "parallel": "annotations.parallel:ParallelCorpus",
     "companions": "file_parts:CompanionCorpus",
-    "metadata": "annotations.metadata:MetadataCorpus",
+    "metadata": "annotations.listed:MetadataCorpus",
     "coco": "annotations.coco:CocoCorpus",
     "text": "single_files:TextCorpus",
     "jsonl": "tables.jsonl:JsonlCorpus",
@@ -38,8 +37,8 @@ KINDS = {
     "parquet": "tables.tabular:ParquetCorpus",
     "hf": "tables.tabular:SavedCorpus",
     "rows": "rows.row_corpus:RowCorpus",
-    "tfrecord": "records.tfrecord:TfRecordCorpus",
-    "lmdb": "records.lmdb_files:LmdbCorpus",
+    "tfrecord": "records.containers:TfRecordCorpus",
+    "lmdb": "records.containers:LmdbCorpus",
     "media": "single_files:MediaCorpus",
     "files": "single_files:BinaryCorpus",
 }

@@ -22,11 +22,10 @@ from shardkit.inputs.annotations.listed import (
     annotation_folders,
     place_names,
 )
-from shardkit.inputs.base import Run
+from shardkit.inputs.base import Claim, Look, Run, Strength
 from shardkit.inputs.file_parts import Scalar, view_of
 from shardkit.inputs.files import cut_ending, input_stamp, join
 from shardkit.inputs.folders import split_of
-from shardkit.inputs.look import Claim, Look, Strength
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors

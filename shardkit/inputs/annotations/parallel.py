@@ -21,7 +21,7 @@ from typing import Any
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
-from shardkit.inputs.base import Run
+from shardkit.inputs.base import MOST_FOLDERS, Claim, Look, Run, Strength
 from shardkit.inputs.file_parts import (
     MAIN,
     MAIN_KINDS,
@@ -34,7 +34,6 @@ from shardkit.inputs.file_parts import (
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, pass_over, walk
 from shardkit.inputs.folders import nothing_found, split_folders, split_of
 from shardkit.inputs.guards import ANNOTATIONS, COMPANION, Role, role_of
-from shardkit.inputs.look import MOST_FOLDERS, Claim, Look, Strength
 from shardkit.memory.whole_files import read_file
 from shardkit.system.paths import first_few, show_path
 

@@ -22,13 +22,11 @@ from typing import Any, ClassVar, Self
 
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import Run
-from shardkit.inputs.file_splits import MAX_BYTES
+from shardkit.inputs.base import Claim, Look, Run, Strength
 from shardkit.inputs.files import input_stamp, join, pass_over
 from shardkit.inputs.folders import list_names
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits
-from shardkit.inputs.look import Claim, Look, Strength
-from shardkit.inputs.sample_files import Cell, Listed, SampleFile, SampleFiles
+from shardkit.inputs.sample_files import MAX_BYTES, Cell, Listed, SampleFile, SampleFiles
 from shardkit.inputs.tables.columns import (
     FILES,
     TableColumn,

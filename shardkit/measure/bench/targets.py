@@ -18,7 +18,7 @@ from shardkit.errors import DataError, UsageError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.inputs.base import Run
 from shardkit.inputs.open import open_corpus
-from shardkit.inputs.records.lmdb_files import LmdbCorpus
+from shardkit.inputs.records.containers import LmdbCorpus
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url
 from shardkit.samples.encoding import parse_npy
