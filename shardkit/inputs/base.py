@@ -323,8 +323,7 @@ class Input(Corpus):
         class_files: endings of its samples' files, where folders of those may be classes.
         is_one_file: whether a single file is such an input, too.
         options: those of :func:`shardkit.inputs.open.open_corpus` that it takes, besides the
-            source. One that takes ``fields``, or ``tokenized``, is told whether its text is to be
-            tokenized.
+            source.
         kept: entries of ``spec`` -> attributes, those that reading needs.
         odd: what speaks against its folders being classes, in words, where somebody said they are.
     """

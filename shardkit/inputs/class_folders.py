@@ -68,7 +68,8 @@ class ClassFolderCorpus(Input):
         self._roots = split_roots(top)
         self._tops = [self._names_in(r.base, {}) if r.base else top for r in self._roots]
         if labels is not None:
-            self._labels = read_labels(os.fspath(labels), self.all_names())
+            named = ((r.split, f.base, f.names) for r, f in self.folders({}, measure=False))
+            self._labels = read_labels(os.fspath(labels), named)
         self.classes = self.find_classes()
         self._index = {name: i for i, name in enumerate(self.classes or ())}
         if self._beside and "labels" in self.options and self.extensions and labels is None:
@@ -88,17 +89,16 @@ class ClassFolderCorpus(Input):
         if self._roots[0].base:  # files next to splits lie in no root
             self.ignored.update(self._beside)
         is_empty = True
-        for root in self._roots:
-            for folder in walk(self.source, root.base, self.extensions or None, self.ignored):
-                self.pass_documents(folder, self.ignored)
-                for run in self.folder_runs(folder, root) if folder.names else ():
-                    is_empty = False
-                    yield run
-                if folder.lost:  # each name becomes a reject when it is read
-                    nothing = [0] * len(folder.lost)
-                    keys = encode(folder.lost, root.key_base(folder.base))
-                    lost = encode(folder.lost)
-                    yield Run(root.split, folder.base, None, lost, keys, nothing, nothing)
+        for root, folder in self.folders(self.ignored):
+            for run in self.folder_runs(folder, root) if folder.names else ():
+                is_empty = False
+                yield run
+            if folder.lost:  # each name becomes a reject when it is read
+                nothing = [0] * len(folder.lost)
+                keys = encode(folder.lost, root.key_base(folder.base))
+                yield Run(
+                    root.split, folder.base, None, encode(folder.lost), keys, nothing, nothing
+                )
         if is_empty:
             raise nothing_found(self.noun, self.source, self.ignored)
         if self._deeper:
@@ -156,12 +156,14 @@ class ClassFolderCorpus(Input):
     def pass_documents(self, folder: FolderListing, ignored: dict[str, int]) -> None:
         """Drop what has the name of a sample and is none, and count it."""
 
-    def all_names(self) -> Iterator[tuple[str, str, list[str]]]:
-        """Return each split's folders, and the names in them that are samples."""
+    def folders(
+        self, ignored: dict[str, int], measure: bool = True
+    ) -> Iterator[tuple[Root, FolderListing]]:
+        """Yield each split's folders, with the files in them that are samples."""
         for root in self._roots:
-            for folder in walk(self.source, root.base, self.extensions or None, {}, measure=False):
-                self.pass_documents(folder, {})
-                yield root.split, folder.base, folder.names
+            for folder in walk(self.source, root.base, self.extensions or None, ignored, measure):
+                self.pass_documents(folder, ignored)
+                yield root, folder
 
     def find_classes(self) -> list[str] | None:
         """Return class names in index order; None if there are none.

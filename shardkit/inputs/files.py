@@ -218,7 +218,12 @@ def walk(
             folders are nested too deep, or a link leads back to a folder that contains it.
     """
     ignored = {} if ignored is None else ignored
-    trail = [*_ancestors(source, base)]
+    parts = base.split("/") if base else []
+    try:  # a link must not lead back to any of these
+        inside = [source.joinpath(*parts[:depth]) for depth in range(len(parts))]
+        trail = [(s.st_dev, s.st_ino) for s in map(os.stat, [*source.resolve().parents, *inside])]
+    except OSError as error:
+        raise StorageError(_listing_message(os.fspath(source), error)) from error
     below = [iter([base])]
     while below:
         child = next(below[-1], None)
@@ -325,18 +330,6 @@ def _visible(listed: list[str], found: FolderListing) -> list[str]:
     return names
 
 
-def _ancestors(source: Path, base: str) -> Iterator[_Id]:
-    """Every folder a link below ``source/base`` must not lead back to."""
-    parts = base.split("/") if base else []
-    inside = [source.joinpath(*parts[:depth]) for depth in range(len(parts))]
-    try:
-        for path in [*source.resolve().parents, *inside]:
-            status = path.stat()
-            yield status.st_dev, status.st_ino
-    except OSError as error:
-        raise StorageError(_listing_message(os.fspath(source), error)) from error
-
-
 def _listing_message(path: str, error: OSError) -> str:
     return f"{show_path(path)} cannot be listed: {_why_unlisted(error)}"
 
@@ -379,7 +372,13 @@ def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[Value
                 try:
                     values[i] = _read_odd(names[i], sizes[i], fd)
                 except OSError as error:
-                    values[i] = _reason(error, names[i], fd)
+                    if error.errno in _OURS:
+                        raise StorageError(f"cannot open more files: {error.strerror}") from error
+                    values[i] = f"cannot be read: {error.strerror}"
+                    if error.errno in GONE:
+                        values[i] = gone(names[i], fd)
+                    elif error.errno in (errno.EACCES, errno.EPERM):
+                        values[i] = "no permission to read it"
     finally:
         os.close(fd)
     for i in [i for i, size in enumerate(sizes) if size < POINTER_BYTES]:
@@ -439,16 +438,6 @@ def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
             raise
         return f"is a folder that cannot be listed: {_why_unlisted(error)}"
     return "is a folder, not a file"
-
-
-def _reason(error: OSError, name: bytes, fd: int) -> Reason:
-    if error.errno in _OURS:
-        raise StorageError(f"cannot open more files: {error.strerror}") from error
-    if error.errno in GONE:
-        return gone(name, fd)
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "no permission to read it"
-    return f"cannot be read: {error.strerror}"
 
 
 def gone(name: bytes | str, fd: int | None = None) -> Reason:

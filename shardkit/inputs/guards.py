@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -131,13 +131,6 @@ def doubt_names(names: Sequence[str]) -> str:
     return ""
 
 
-def doubt_within(names: Collection[str]) -> bool:
-    """Return True if folders in that of a class are named as splits or parts of samples are."""
-    roles = [role_in(name) for name in names] if len(names) <= FEW else []
-    splits = {split_of(name) for name in names if roles} - {None}
-    return "annotations" in roles or (len(roles) > 1 and all(roles)) or len(splits) > 1
-
-
 def doubt_classes(look: Look, kind: str, extensions: frozenset[str]) -> tuple[str, str]:
     """Return why the folders of a source are hardly classes, and what to do; ``("", "")`` if
     nothing speaks against it.
@@ -185,7 +178,13 @@ def doubt_classes(look: Look, kind: str, extensions: frozenset[str]) -> tuple[st
     if roots[0].base and (why := doubt_names(holding)):
         return why, rename
     bases = [base for own in list(places.values())[:MOST_LOOKS] for base in own]
-    odd = [base for base in bases if doubt_within(look.list(base).folders)]
+    odd = []
+    for base in bases:
+        names = look.list(base).folders[: FEW + 1]
+        roles = [role_in(name) for name in names] if len(names) <= FEW else []
+        several = {split_of(name) for name in names if roles} - {None}
+        if "annotations" in roles or (len(roles) > 1 and all(roles)) or len(several) > 1:
+            odd.append(base)
     if odd and 2 * len(odd) >= len(bases):
         return (
             f"{first_few(look.list(odd[0]).folders)} in {show_path(odd[0])} are named as splits, or"

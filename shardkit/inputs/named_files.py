@@ -102,15 +102,15 @@ class NamedFiles:
         for exact in (posixpath.normpath(join(base, path)), path, cell):
             if exact in self.paths:
                 return [exact]
-        if extension(parts[-1]) in self.endings:
-            found = [
-                path
-                for path in self._by_stem.get(_stem(parts[-1]), ())
-                if path.rpartition("/")[2] == parts[-1]
-            ]
-        else:
-            found = self._by_stem.get(parts[-1], [])
-        return [path for path in found if _ends_alike(path.split("/")[:-1], parts[:-1])]
+        *folders, name = parts
+        has_ending = extension(name) in self.endings
+        found = []
+        for path in self._by_stem.get(_stem(name) if has_ending else name, ()):
+            *above, own = path.split("/")
+            shared = min(len(above), len(folders))
+            ends = [names[len(names) - shared :] for names in (above, folders)]
+            found += [path] if ends[0] == ends[1] and own == (name if has_ending else own) else []
+        return found
 
 
 def parts_of(cell: str) -> list[str]:
@@ -121,11 +121,6 @@ def parts_of(cell: str) -> list[str]:
 def _stem(path: str) -> str:
     name = path.rpartition("/")[2]
     return name.rpartition(".")[0] or name
-
-
-def _ends_alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    shared = min(len(one), len(other))
-    return one[len(one) - shared :] == other[len(other) - shared :]
 
 
 TABLE_ENDINGS = (".csv", ".tsv", ".txt")

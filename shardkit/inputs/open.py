@@ -145,7 +145,7 @@ def open_corpus(
             f"--{name.replace('_', '-')} does not go with {kind}, which is what"
             f" {show_path(source)} is taken for; leave it out, or choose with --corpus"
         )
-    if tokenized and not made.options.isdisjoint({"fields", "tokenized"}):
+    if tokenized and "tokenized" in made.options:
         options["tokenized"] = True
     corpus = made(source, **options)
     corpus.odd = doubt

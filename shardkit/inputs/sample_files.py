@@ -27,7 +27,7 @@ from shardkit.inputs.files import (
 )
 from shardkit.inputs.folders import Root, nothing_found, split_roots, walk_named
 from shardkit.inputs.guards import ARRAY_LABELS, notes_on_splits, refuse_missing
-from shardkit.inputs.lines import plain_name, read_pieces
+from shardkit.inputs.lines import plain_copy, plain_name, read_pieces
 from shardkit.memory.whole_files import read_file
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
 from shardkit.samples.split_names import splits_by_words
@@ -234,9 +234,15 @@ class RecordFiles(SampleFiles):
         """Return the fields of a sample. Raises SampleError or FormatError."""
         raise NotImplementedError
 
+    def is_packed(self, path: Path) -> bool:
+        """Return True if a file must be decompressed."""
+        return False
+
     def plain(self, base: str, stamp: int, scratch: Path) -> Path:
         """Return a file, decompressed if need be."""
-        return self._path(base)
+        path = self._path(base)
+        packed = self.is_packed(path)
+        return plain_copy(path, base or path.name, stamp, scratch) if packed else path
 
     def listed(self, file: SampleFile, stamp: int, scratch: Path) -> Iterator[Listed]:
         made: Listed = [], [], []

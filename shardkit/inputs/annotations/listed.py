@@ -78,7 +78,11 @@ class ListedCorpus(PartsCorpus):
 
     def add(self, path: str, row: ListedRow) -> None:
         """Add the sample of a file. Raises CorpusError if that is in another."""
-        if not _may_be_part(path):
+        try:
+            may_be_part = b"\0" not in os.fsencode(path) and is_part(path)
+        except UnicodeEncodeError:  # half a surrogate pair
+            may_be_part = False
+        if not may_be_part:
             what = f"{path[:200]!r}, which cannot be a part of a sample"
             raise CorpusError(f"{first_few(row.files)} names {what}; rename it")
         if path in self.rows:
@@ -192,13 +196,6 @@ def place_names(
         own[0] if own else join(start, "/".join(parts_of(name)))
         for name, own in zip(names, found, strict=True)
     ]
-
-
-def _may_be_part(path: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(path) and is_part(path)
-    except UnicodeEncodeError:  # half a surrogate pair
-        return False
 
 
 @cache

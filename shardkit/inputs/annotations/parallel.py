@@ -113,13 +113,10 @@ def collect(
 # --- the rule -----------------------------------------------------------------------------
 
 
-StemFit = tuple[float, str, frozenset[str]]
-"""Share of the smaller folder's names that are the other's, what names end in besides, as in
-``0001_mask.png``, and names without it."""
-
-
-def fit(stems: AbstractSet[str], others: AbstractSet[str]) -> StemFit:
-    """Return how well some stems are others, which end in nothing besides."""
+def fit(stems: AbstractSet[str], others: AbstractSet[str]) -> tuple[float, str, frozenset[str]]:
+    """Return how well some stems are others, which end in nothing besides: the share of the smaller
+    folder's names that are the other's, what names end in besides, as in ``0001_mask.png``, and
+    names without it."""
     suffix = ""
     if stems.isdisjoint(others):  # else 1_mask, without an image, would be the mask of 1
         found = (COMPANION.search(one) for one in stems)
@@ -247,8 +244,7 @@ class ParallelCorpus(PartsCorpus):
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self._lists: list[str] = []
-        look = Look(source)
-        self._texts = read_names(look, self._lists) if _has_yolo_labels(look) else {}
+        self._texts = read_names(Look(source), self._lists)
         self.used = frozenset(self._texts)
         self.classes = next((names for _, names in self._texts.values()), None)
 
@@ -335,26 +331,20 @@ MAX_NAMES = 1 << 20
 """Bytes of a file of class names."""
 
 
-def _label_folders(look: Look) -> list[str]:
-    folders = [item for own in find_tree(look).values() for item in own.items()]
-    return sorted(base for name, base in folders if name.lower() in ("label", "labels"))
-
-
-def _has_yolo_labels(look: Look) -> bool:
-    names = {name for base in _label_folders(look) for name in look.list(base).names}
-    return any(name.endswith(".txt") for name in names - {CLASS_LIST})
-
-
 def read_names(look: Look, lists: list[str]) -> dict[str, tuple[str, list[str]]]:
     """Return the text and the class names of each file that has some, at the top, or in or above
-    folders of labels. ``lists`` gets the files that list splits.
+    folders of labels, if texts lie in those. ``lists`` gets the files that list splits.
 
     Raises:
         CorpusError: a file cannot be read, or two have other names.
     """
     found: dict[str, tuple[str, list[str]]] = {}
+    folders = [item for own in find_tree(look).values() for item in own.items()]
+    own = sorted(base for name, base in folders if name.lower() in ("label", "labels"))
+    held = {name for base in own for name in look.list(base).names}
+    if not any(name.endswith(".txt") for name in held - {CLASS_LIST}):
+        return found
     paths = [name for name in look.top.names if name.endswith((".yaml", ".yml"))]
-    own = _label_folders(look)
     bases = {"", *own, *(base.rpartition("/")[0] for base in own)}
     paths += [join(b, CLASS_LIST) for b in sorted(bases) if CLASS_LIST in look.list(b).names]
     for path in paths:
@@ -374,9 +364,22 @@ def read_names(look: Look, lists: list[str]) -> dict[str, tuple[str, list[str]]]
 
 
 def _names_in(text: str, lists: list[str], *, is_yaml: bool) -> list[str]:
+    """Return the names of classes in a text.
+
+    Raises:
+        ImportError: PyYAML is not installed. ValueError: it is no YAML, has aliases, or odd names.
+    """
     names: Any = text.removeprefix("\ufeff").rstrip().splitlines()
     if is_yaml:
-        held = _load_yaml(text)
+        import yaml
+
+        try:
+            # A kilobyte of aliases may stand for 10^9 entries.
+            if any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text, yaml.SafeLoader)):
+                raise ValueError("it has aliases (*), which are not followed")
+            held = yaml.safe_load(text)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise ValueError(" ".join(str(error).split())[:200]) from error
         held = held if isinstance(held, dict) else {}
         told = (str(held.get(split)) for split in ("train", "val", "test"))
         lists += [path for path in told if path.endswith(".txt")]
@@ -389,19 +392,3 @@ def _names_in(text: str, lists: list[str], *, is_yaml: bool) -> list[str]:
         if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
             raise ValueError(f"the name of class {number} is {name!r}, which is no text")
     return [str(name).strip() for name in names]
-
-
-def _load_yaml(text: str) -> Any:
-    """Return what a YAML document holds; a kilobyte of aliases may stand for 10^9 entries.
-
-    Raises:
-        ImportError: PyYAML is not installed. ValueError: it is no YAML, or has aliases.
-    """
-    import yaml
-
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise ValueError("it has aliases (*), which are not followed")
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())[:200]) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import fields as init_fields
 from pathlib import Path
@@ -44,9 +44,6 @@ class Store(NamedTuple):
     field: str
     convert: Callable[[Any], Any] | None
 
-
-TEXT_NAMES = ("text", "txt")
-"""Names of a text that becomes field ``txt``."""
 
 _FILE_NAMES = frozenset(name for names in MAIN_NAMES.values() for name in names)
 """Names of a sample's main image, audio or video, whose field is named by what it holds."""
@@ -161,8 +158,9 @@ class SampleForm:
                     f'is a {type(sample).__name__}; say what it is, as in names=("txt",), or'
                     " return a dict, as vars(sample) makes of a dataclass"
                 )
+            types = ", ".join(type(value).__name__ for value in sample)
             raise SampleError(
-                f"is a {type(sample).__name__} of {_types(sample)}; say what they are, as in"
+                f"is a {type(sample).__name__} of {types}; say what they are, as in"
                 ' names=("jpg", "cls"), or return a dict'
             )
         if len(names) != len(values):
@@ -191,10 +189,6 @@ def _name_of(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview | os.PathLike) or _is_image(value):
         return "image"
     return "text" if isinstance(value, str) else "npy" if getattr(value, "shape", ()) else ""
-
-
-def _types(sample: Sequence[Any]) -> str:
-    return ", ".join(type(value).__name__ for value in sample)
 
 
 def _is_integer(value: Any) -> bool:
@@ -266,7 +260,7 @@ def _text(name: str, value: str) -> tuple[str, Value]:
         data = value.encode()
     except UnicodeEncodeError as error:
         raise SampleError(f"is a text that is not valid Unicode: {error.reason}") from error
-    if name in TEXT_NAMES:
+    if name in ("text", "txt"):
         return "txt", data
     if name == "json" or name.endswith(".json"):
         try:

@@ -17,7 +17,7 @@ from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Run
 from shardkit.inputs.objects.fields import BatchBuilder, Pixels, SampleForm, labels_not_taken
 from shardkit.inputs.objects.rows import ObjectCorpus, iterator_of, told
-from shardkit.samples.sample import SampleBatch, Value, sample_checksums
+from shardkit.samples.sample import SampleBatch, sample_checksums
 from shardkit.system.stamps import UPPER
 
 CHUNK_BYTES = 4_000_000
@@ -183,17 +183,14 @@ def _write(path: Path, batch: SampleBatch) -> None:
     """Write a chunk: a line of JSON with the paths and the lengths of all values of each column,
     and the values end to end, column by column. No length is absent, and one below zero is of
     :class:`Pixels`."""
-    sizes = {name: [*map(_length, values)] for name, values in batch.columns.items()}
+    sizes = {
+        name: [None if v is None else -1 - len(v) if type(v) is Pixels else len(v) for v in values]
+        for name, values in batch.columns.items()
+    }
     with create(path) as file:
         file.write(json.dumps([[*map(bytes.decode, batch.paths)], sizes]).encode() + b"\n")
         for values in batch.columns.values():
             file.writelines(value for value in values if value is not None)
-
-
-def _length(value: Value | None) -> int | None:
-    if type(value) is Pixels:
-        return -1 - len(value)
-    return None if value is None else len(value)
 
 
 def _load(path: Path) -> SampleBatch:

@@ -26,7 +26,7 @@ from shardkit.formats.lmdb_pages import MAGIC, read_entries
 from shardkit.inputs.base import Claim, Look, Run
 from shardkit.inputs.files import extension, join
 from shardkit.inputs.guards import notes_on_labels
-from shardkit.inputs.lines import max_unpacked, plain_copy, plain_name
+from shardkit.inputs.lines import max_unpacked, plain_name
 from shardkit.inputs.sample_files import (
     BYTES,
     LOCK,
@@ -80,7 +80,7 @@ class TfRecordCorpus(RecordFiles):
     kind = "tfrecord"
     noun = "TFRecord files"
     unit = "record"
-    options = frozenset({"fields"})
+    options = frozenset({"fields", "tokenized"})
     kept = {"schema": "_schema", "fields": "_fields"}  # noqa: RUF012 (nobody changes it)
 
     def __init__(
@@ -148,11 +148,9 @@ class TfRecordCorpus(RecordFiles):
             raise SampleError("has no feature that holds anything")
         return [(field, held, f".{field}".encode()) for field, held in made.items()]
 
-    def plain(self, base: str, stamp: int, scratch: Path) -> Path:
-        path = self._path(base)
+    def is_packed(self, path: Path) -> bool:
         with path.open("rb") as file:
-            is_packed = is_gzip(file.read(HEAD.size))
-        return plain_copy(path, base or path.name, stamp, scratch) if is_packed else path
+            return is_gzip(file.read(HEAD.size))
 
 
 # --- features -----------------------------------------------------------------------------

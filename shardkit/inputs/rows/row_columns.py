@@ -62,11 +62,6 @@ def is_array_name(name: str) -> bool:
     return is_container(name) or extension(name) == NPY
 
 
-def begins_as_container(head: bytes) -> bool:
-    """Return True if a file begins as HDF5 and zip files do."""
-    return head.startswith((b"\x89HDF", b"PK"))
-
-
 @dataclass(frozen=True)
 class ArrayColumn:
     """An array as its file has it.

@@ -25,7 +25,6 @@ from shardkit.inputs.rows.row_columns import (
     RECIPES,
     ArrayColumn,
     ArrayFile,
-    begins_as_container,
     damage,
     is_array_name,
     is_container,
@@ -75,12 +74,9 @@ class RowCorpus(SampleFiles):
     kept = {"columns": "_plans", "in_splits": "_in_splits", "fields": "_fields"}  # noqa: RUF012
     _files: list[RowSet]
 
-    def __init__(
-        self, source: Path, fields: Sequence[str] | None = None, tokenized: bool = False
-    ) -> None:
+    def __init__(self, source: Path, fields: Sequence[str] | None = None) -> None:
         """Read all headers and labels, and decide what becomes of the columns: of all, or of those
-        in ``fields``, by their names with or without a split's word. ``tokenized`` is of no effect:
-        no field is a text."""
+        in ``fields``, by their names with or without a split's word."""
         super().__init__(source)
         self._fields = None if fields is None else [*fields]
         self._files = []
@@ -130,7 +126,8 @@ class RowCorpus(SampleFiles):
                 f"{show_path(look.source)} holds pickles ({first_few(pickles)}), which can run any"
                 f" code, so shardkit never reads them; if you trust whoever made them: {RECIPES}"
             )
-        if claim := claim_files(look, cls, is_container, begins_as_container):
+        magic = (b"\x89HDF", b"PK")
+        if claim := claim_files(look, cls, is_container, lambda head: head.startswith(magic)):
             return claim
         reading = "rows" if look.is_file else npy_reading(look)
         if reading == "arrays":

@@ -19,7 +19,7 @@ from typing import Any, Self
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.base import Run
 from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
-from shardkit.inputs.lines import is_compressed, line_pieces, plain_copy, plain_name
+from shardkit.inputs.lines import is_compressed, line_pieces, plain_name
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, RecordFiles, SampleFile
 from shardkit.inputs.tables.columns import field_base
 from shardkit.samples.sample import Value, part_of_file
@@ -47,7 +47,6 @@ class JsonlCorpus(RecordFiles):
         source: Path,
         text_field: str | None = None,
         fields: Sequence[str] | None = None,
-        tokenized: bool = False,  # nothing but what was chosen is packed in any case
     ) -> None:
         super().__init__(source)
         self._files = self.find()
@@ -86,9 +85,8 @@ class JsonlCorpus(RecordFiles):
                 keys = file.keys([start for start, _ in pieces])
                 yield [b"%d:%d" % piece for piece in pieces], keys, [size for _, size in pieces]
 
-    def plain(self, base: str, stamp: int, scratch: Path) -> Path:
-        name, path = base or self.source.name, self._path(base)
-        return plain_copy(path, name, stamp, scratch) if is_compressed(name) else path
+    def is_packed(self, path: Path) -> bool:
+        return is_compressed(path.name)
 
     def _note_keys(self, head: bytes) -> None:
         """Note which keys are left out unasked, which chosen ones the first lines have not, and

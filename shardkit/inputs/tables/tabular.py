@@ -187,7 +187,7 @@ class TableCorpus(SampleFiles):
     columns are rejected: nothing of them is left out without a word.
     """
 
-    options = frozenset({"text_field", "fields"})
+    options = frozenset({"text_field", "fields", "tokenized"})
     table: ClassVar[type[Table]] = ParquetTable
     _made_of: tuple[Path, int] | None = None
     _table: Table
