@@ -11,6 +11,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -107,6 +108,11 @@ BLOCK = 100
 HEAD_BYTES = 4_096
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a FIFO does not block."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
 class Strength(IntEnum):
     """The certainty of a kind that a source is its own; the strongest claim wins."""
 
@@ -194,10 +200,6 @@ class Look:
         not counted."""
         found: Counter[str] = Counter()
         for folder in self.folders:
-            raw = Counter([name[name.rfind(".") :] for name in folder.names])
-            if len(raw) == 1 and not DOCUMENTS & {stem(n).lower() for n in folder.names[:1]}:
-                found[cut_ending(folder.names[0])[1]] += len(folder.names)
-                continue
             found.update(cut_ending(n)[1] for n in folder.names if stem(n).lower() not in DOCUMENTS)
         return found
 
@@ -213,21 +215,12 @@ class Look:
         """Return a file's first bytes; none of what is no regular file or cannot be read."""
         key = (relative, num_bytes)
         if key not in self._heads:
-            self._heads[key] = _head(self.path(relative), num_bytes)
+            self._heads[key] = b""
+            path = os.fspath(self.path(relative))
+            with suppress(OSError), open(path, "rb", buffering=0, opener=_at_once) as file:
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    self._heads[key] = file.read(num_bytes)
         return self._heads[key]
-
-
-def _head(path: Path, num_bytes: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, num_bytes) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 # --- the seam -----------------------------------------------------------------------------

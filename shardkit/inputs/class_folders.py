@@ -109,7 +109,7 @@ class ClassFolderCorpus(Input):
             )
 
     def folder_runs(self, folder: FolderListing, root: Root) -> Iterator[Run]:
-        """The runs of one folder's own files."""
+        """Return the runs of one folder's own files."""
         if self._labels is not None and root.split not in self._labels.without:
             labels = self._labels.of(folder.base, folder.names)
             return by_label(run_of(folder, root), folder, labels)

@@ -295,8 +295,7 @@ def in_splits(found: Sequence[tuple[Root, str]], source: Path) -> list[SampleFil
         SampleFile(split, path, root.key_base(path) if path else "")
         for split, (root, path) in zip(splits, found, strict=True)
     ]
-    order = list(dict.fromkeys(sorted(splits)))
-    return sorted(made, key=lambda file: order.index(file.split))
+    return sorted(made, key=lambda file: file.split)
 
 
 def claim_files(
