@@ -266,7 +266,10 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[FolderLi
     except OSError as error:
         raise StorageError(_listing_message(path, error)) from error
     try:
-        _fill(found, fd, measure, has_inodes=measure and inodes_stay(path))
+        if measure:
+            _measure(fd, _visible(os.listdir(fd), found), found, inodes_stay(path))
+        else:
+            _list_names(fd, found)
         status = os.fstat(fd)
     except OSError as error:
         if isinstance(error.filename, str):
@@ -286,48 +289,65 @@ def compiled() -> ModuleType | None:
         return None
 
 
-def _fill(found: FolderListing, fd: int, measure: bool, has_inodes: bool) -> None:
-    """List an open folder."""
-    if measure and (made := compiled()) is not None:
-        names = _visible(os.listdir(fd), found)
+def _measure(fd: int, names: list[str], found: FolderListing, has_inodes: bool) -> None:
+    if names and (made := compiled()) is not None:
         rows = np.empty((len(names), 5), np.int64)
-        if names:
-            made.stat_names(fd, os.fsencode("\0".join(names)) + b"\0", rows)
+        made.stat_names(fd, os.fsencode("\0".join(names)) + b"\0", rows)
         modes, sizes, mtimes, ctimes, inodes = map(np.ascontiguousarray, rows.T)
         if (modes & 0o170000 == stat.S_IFREG).all():  # the common case, at a third of the cost
-            found.names = names
-            found.sizes = sizes.tolist()
-            found.stamps = stamps(mtimes, ctimes, inodes, has_inodes).tolist()
+            found.names += names
+            found.sizes += sizes.tolist()
+            found.stamps += stamps(mtimes, ctimes, inodes, has_inodes).tolist()
             return
-    with os.scandir(fd) as listed:
-        entries = {entry.name: entry for entry in listed}
-        for name in _visible([*entries], found):
-            entry = entries[name]
-            try:
-                if entry.is_dir():
-                    found.folders.append(name)
-                elif measure or not entry.is_file():
-                    status = entry.stat()  # raises for a link that leads nowhere
-                    if not stat.S_ISREG(status.st_mode):
-                        found.lost.append(name)  # opening a FIFO may wait for ever
-                        continue
-                    found.names.append(name)
-                    found.sizes.append(status.st_size)
-                    found.stamps.append(stamp(status, has_inodes))
-                else:
-                    found.names.append(name)
-            except OSError as error:
-                if error.errno not in GONE:
-                    raise
-                (found.lost if measure else found.names).append(name)
+    status = os.stat
+    files, file_sizes, file_stamps = found.names, found.sizes, found.stamps
+    for name in names:
+        try:
+            st = status(name, dir_fd=fd)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            found.lost.append(name)
+            continue
+        kind = st.st_mode & 0o170000
+        if kind == stat.S_IFREG:
+            files.append(name)
+            file_sizes.append(st.st_size)
+            file_stamps.append(stamp(st, has_inodes))
+        elif kind == stat.S_IFDIR:
+            found.folders.append(name)
+        else:
+            found.lost.append(name)
 
 
 def _visible(listed: list[str], found: FolderListing) -> list[str]:
     """Return the visible names, sorted, and count the hidden ones."""
     names = sorted([n for n in listed if n[0] != "." and n not in SYSTEM_NAMES])
-    hidden = {*listed}.difference(names) if len(names) < len(listed) else ()
-    found.hidden = Counter(HIDDEN if name[0] == "." else name for name in hidden)
+    if len(names) < len(listed):
+        hidden = {*listed}.difference(names)
+        found.hidden.update(HIDDEN if name[0] == "." else name for name in hidden)
     return names
+
+
+def _list_names(fd: int, found: FolderListing) -> None:
+    names, folders, lost = list[str](), list[str](), list[str]()
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            try:
+                if entry.is_file():
+                    names.append(entry.name)
+                elif entry.is_dir():
+                    folders.append(entry.name)
+                else:
+                    entry.stat()  # raises for a link that leads nowhere, which stays a name
+                    lost.append(entry.name)  # opening a FIFO may wait for ever
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
+                names.append(entry.name)
+    found.names += _visible(names, found)
+    found.folders += _visible(folders, found)
+    found.lost += _visible(lost, found)
 
 
 def _listing_message(path: str, error: OSError) -> str:
@@ -430,7 +450,7 @@ def _no_file(name: bytes | str, mode: int, fd: int | None = None) -> Reason:
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
         try:
-            _fill(FolderListing(""), folder, measure=True, has_inodes=False)
+            _measure(folder, os.listdir(folder), FolderListing(""), has_inodes=False)
         finally:
             os.close(folder)
     except OSError as error:
