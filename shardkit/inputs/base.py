@@ -64,13 +64,13 @@ class Run:
         return len(self.locators)
 
     def slice(self, start: int, stop: int) -> Run:
-        """Entries [start, stop)."""
+        """Return entries [start, stop)."""
         if start <= 0 and stop >= len(self):
             return self
         return self._with(lambda held: held[start:stop])
 
     def take(self, entries: Sequence[int]) -> Run:
-        """These entries, in that order."""
+        """Return these entries, in that order."""
         return self._with(lambda held: [held[i] for i in entries])
 
     def _with(self, choose: Callable[[list[Any]], list[Any]]) -> Run:
@@ -265,12 +265,12 @@ class Corpus(Protocol):
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        """The corpus whose ``spec()`` this is, made without looking at the input: it can ``read``,
+        """Return the corpus of this ``spec()``, without a look at the input: it can ``read``,
         and need not be able to list."""
 
     def spec(self) -> dict[str, Any]:
-        """JSON from which :func:`shardkit.inputs.open.from_spec` rebuilds this corpus, source
-        apart."""
+        """Return JSON from which :func:`shardkit.inputs.open.from_spec` rebuilds this corpus,
+        source apart."""
 
     def objects(self) -> bytes:
         """Return what ``from_spec`` needs besides in another process, pickled: it finds it in the
@@ -278,7 +278,7 @@ class Corpus(Protocol):
         return b""
 
     def splits(self) -> list[str]:
-        """The splits that ``runs`` may yield, from a look at the top folder alone."""
+        """Return the splits that ``runs`` may yield, from a look at the top folder alone."""
 
     def runs(self, scratch: Path) -> Iterator[Run]:
         """List all entries, sorted, the same on every call while the input is unchanged.

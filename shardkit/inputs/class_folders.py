@@ -334,7 +334,7 @@ class ImageCorpus(ClassFolderCorpus):
 
 
 def name_fields(values: list[Value | Reason]) -> list[str] | str:
-    """Each image's field name, or the one that all share; a non-image becomes a reason in place.
+    """Return each image's field, or the one that all share; a non-image becomes a reason in place.
 
     Files of one kind mostly begin with the same bytes, so few heads need a look.
     """

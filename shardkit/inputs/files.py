@@ -119,7 +119,7 @@ def pass_over(name: str, ignored: dict[str, int]) -> None:
 
 
 def extension(name: str) -> str:
-    """Lower case, with its dot; ``""`` if there is none."""
+    """Return a name's ending, lower case with its dot; ``""`` if there is none."""
     stem, dot, ending = name.rpartition(".")
     return dot + ending.lower() if stem else ""
 
@@ -143,17 +143,17 @@ def is_hidden(name: str) -> bool:
 
 
 def stem(name: str) -> str:
-    """Up to the first dot."""
+    """Return a name up to the first dot."""
     return name.partition(".")[0]
 
 
 def join(base: str, name: str) -> str:
-    """A path relative to the source."""
+    """Return a path relative to the source."""
     return f"{base}/{name}" if base else name
 
 
 def stems(names: list[str]) -> list[str]:
-    """A key for each file of one folder: its name up to the last dot.
+    """Return a key for each file of one folder: its name up to the last dot.
 
     A name stays whole where its stem is another file's stem, or another file's whole name; so
     keys never repeat.
@@ -170,7 +170,8 @@ def stems(names: list[str]) -> list[str]:
 
 
 def encode(names: list[str], base: str = "") -> list[bytes]:
-    """Names as the file system has them, behind ``base/``. One call for all: names hold no NUL."""
+    """Return names as the file system has them, behind ``base/``. One call for all: they hold no
+    NUL."""
     if not names:
         return []
     prefix = join(base, "")
@@ -207,7 +208,7 @@ def walk(
     ignored: dict[str, int] | None = None,
     measure: bool = True,
 ) -> Iterator[FolderListing]:
-    """All folders at and below ``source/base``, empty ones too; of one that vanishes meanwhile, or
+    """Yield all folders at and below ``source/base``, empty ones too; for one that vanishes, or
     cannot be listed, its parent once more, with its name among the ``lost``.
 
     Files of other ``extensions`` (None: any) and hidden ones are counted in ``ignored``. With
@@ -282,7 +283,7 @@ def list_folder(source: Path, base: str, measure: bool = True) -> tuple[FolderLi
 
 @cache
 def compiled() -> ModuleType | None:
-    """The module made from ``files.c``, if it was built with this installation."""
+    """Return the module made from ``files.c``, if it was built with this installation."""
     try:
         return import_module("shardkit.system._files")
     except ImportError:
@@ -366,7 +367,7 @@ def _why_unlisted(error: OSError) -> str:
 
 
 def read_files(folder: Path, names: list[bytes], sizes: list[int]) -> list[Value | Reason]:
-    """The contents of files of one folder, huge ones mapped; a str says why there are none.
+    """Return the contents of files of one folder, huge ones mapped; a str says why there are none.
 
     A file must still have the size it was listed with; what is no regular file is never opened. A
     pointer of Git LFS stands for a file that is not there.
@@ -425,7 +426,7 @@ def _read_small(name: bytes, size: int, fd: int) -> bytes | None:
 
 
 def _read_odd(name: bytes, size: int, fd: int) -> Value | Reason:
-    """A file that is empty, huge, no file at all, or changed since it was listed."""
+    """Return a file that is empty, huge or changed since it was listed; or why it is none."""
     status = os.stat(name, dir_fd=fd)
     if not stat.S_ISREG(status.st_mode):
         return _no_file(name, status.st_mode, fd)
@@ -470,8 +471,8 @@ def gone(name: bytes | str, fd: int | None = None) -> Reason:
 
 
 def input_stamp(path: Path) -> int:
-    """A file's :mod:`stamp <shardkit.system.stamps>`. Raises FormatError, which does not name it,
-    for what is no file."""
+    """Return a file's :mod:`stamp <shardkit.system.stamps>`. Raises FormatError, which does not
+    name it, for what is no file."""
     try:
         status = path.stat()
     except OSError as error:

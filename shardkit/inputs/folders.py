@@ -32,12 +32,12 @@ class Root:
     base: str
 
     def key_base(self, base: str) -> str:
-        """``base`` relative to this root: keys do not repeat the split's name."""
+        """Return ``base`` relative to this root: keys do not repeat the split's name."""
         return base[len(self.base) + 1 :] if self.base else base
 
 
 def split_roots(top: FolderListing) -> list[Root]:
-    """The splits of a source whose top folder, packable files only, is ``top``.
+    """Return the splits of a source whose top folder, packable files only, is ``top``.
 
     Top-level folders are splits only if every one is named as one and no packable file lies
     beside them: a class folder called ``train`` among others stays a class.
@@ -53,16 +53,16 @@ _BEHIND = re.compile(r"([-_ ]?(?:19|20)[0-9]{2}|[-_ ](?:set|split|data))$")
 
 
 def split_of(name: str) -> str | None:
-    """The split that a folder is called after, whatever its case, a year behind it apart, as in
-    ``train2017``, or a word, as in ``test_set``; None if it is called otherwise. ``training`` and
-    ``testing``, as ADE20K and KITTI have them, are train and test."""
+    """Return the split that a folder is called after, whatever its case; None if it is called
+    otherwise. A year may follow, as in ``train2017``, or a word, as in ``test_set``. ``training``
+    and ``testing``, as ADE20K and KITTI have them, are train and test."""
     word = _BEHIND.sub("", name.lower())
     split = LONG_NAMES.get(word, word)
     return split if split in SPLIT_NAMES else None
 
 
 def split_folders(names: Sequence[str]) -> dict[str, str] | None:
-    """Folder -> split, if every folder is called after one; else None.
+    """Return folder -> split if every folder is called after one; else None.
 
     Where ``train2014`` lies beside ``train2017``, splits are called as the folders are.
     """
@@ -79,7 +79,8 @@ def find_roots(
     ignored: dict[str, int],
     is_wanted: Callable[[str], bool] | None = None,
 ) -> list[Root]:
-    """:func:`split_roots` of a folder on disk; files beside splits are counted in ``ignored``."""
+    """Return :func:`split_roots` of a folder on disk. Files beside splits are counted in
+    ``ignored``."""
     beside: dict[str, int] = {}
     top = list_names(source, "", extensions, beside)
     if is_wanted is not None:
@@ -93,8 +94,8 @@ def find_roots(
 def walk_named(
     source: Path, is_wanted: Callable[[str], bool], ignored: dict[str, int]
 ) -> Iterator[tuple[Root, FolderListing]]:
-    """Every folder of each split, with the files whose names are wanted, whatever ending they have;
-    others are counted in ``ignored``."""
+    """Yield every folder of each split, with the files whose names are wanted, whatever their
+    ending; others are counted in ``ignored``."""
     for root in find_roots(source, None, ignored, is_wanted):
         for folder in walk(source, root.base, None, ignored):
             folder.drop({name for name in folder.names if not is_wanted(name)}, ignored)
@@ -114,7 +115,7 @@ def list_names(
 
 
 def run_of(folder: FolderListing, root: Root, label: int | None = None) -> Run:
-    """The run of a folder of which each file is a sample."""
+    """Return the run of a folder of which each file is a sample."""
     return Run(
         split=root.split,
         base=folder.base,
@@ -171,7 +172,7 @@ def nothing_found(kind: str, source: Path, ignored: dict[str, int]) -> CorpusErr
 
 
 def count_endings(counts: dict[str, int]) -> str:
-    """``{".jpg": 10, ".png": 2}`` -> ``"12 files (.jpg 10, .png 2)"``; the five commonest."""
+    """Return ``12 files (.jpg 10, .png 2)`` for ``{".jpg": 10, ".png": 2}``; the five commonest."""
     total = sum(counts.values())
     common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{ending or 'no extension'} {count}" for ending, count in common[:5]]

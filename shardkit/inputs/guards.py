@@ -304,7 +304,7 @@ def refuse_missing(paths: Iterable[str], source: Path) -> None:
 
 
 def notes_on_splits(splits: Sequence[str]) -> list[str]:
-    """A line if two splits are called as one and the same is by different people."""
+    """Return a line if two splits are called as different people call one and the same."""
     twins = [split for split in ("val", "valid", "validation") if split in splits]
     shown = " and ".join(map(repr, twins))
     return [f"{shown} are two splits; rename one if they are one"] * (len(twins) > 1)

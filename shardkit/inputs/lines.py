@@ -126,7 +126,7 @@ def map_range(fd: int, start: int, size: int) -> memoryview | None:
 
 
 def plain_name(name: str) -> str:
-    """``a.jsonl.gz`` -> ``a.jsonl``; what is not compressed keeps its name."""
+    """Return ``a.jsonl`` for ``a.jsonl.gz``; what is not compressed keeps its name."""
     return name.rpartition(".")[0] if is_compressed(name) else name
 
 

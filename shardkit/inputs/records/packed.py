@@ -58,7 +58,7 @@ class DatasetCorpus(Corpus):
 
     @classmethod
     def from_spec(cls, source: Path, spec: dict[str, Any]) -> Self:
-        """Raises StorageError if another dataset lies behind the URL by now."""
+        """Return the corpus. Raises StorageError if another dataset lies behind the URL by now."""
         if "url" not in spec:
             return cls(locate(source, tars=spec.get("tars")), spec.get("tars"))
         located = locate_remote(Url(spec["url"]))

@@ -229,7 +229,7 @@ class RowCorpus(SampleFiles):
         return lambda key, cells: pack_paths(key, [start + key + end for _, _, end in cells])
 
     def entry_name(self, run: Run, i: int) -> str:
-        """Two splits may lie in one file, and the rows of each are counted from 0."""
+        """Return a name with the split: two may lie in one file, each with rows counted from 0."""
         split = _split_in(run.locators[i])
         return super().entry_name(run, i) + (f" of {split}" if split else "")
 
