@@ -187,7 +187,9 @@ def files_of(corpus: Corpus, run: Run) -> list[str]:
         return [join(run.base, p.name) for p in path.glob("*.npy")]
     names = [os.fsdecode(locator) for locator in run.locators]
     if isinstance(corpus, PartsCorpus):
-        names = [part.path for one in map(corpus.decode, run.locators) for part in one.parts]
+        names = [
+            part.path for one in map(corpus.decode, run.locators, run.keys) for part in one.parts
+        ]
     return [join(run.base, name) for name in names]
 
 

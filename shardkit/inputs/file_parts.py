@@ -53,6 +53,9 @@ RUN_ENTRIES = 4096
 
 STAMP_BITS = 2**63 - 1
 
+_END_OF_PATH = b"//"
+"""Between the path of an entry's first file and the JSON that follows it; no path holds it."""
+
 Scalar = str | int | float | bool
 """A value: text, or JSON as text, or a number, which becomes a ``.npy`` without axes."""
 
@@ -108,27 +111,19 @@ class PartsCorpus(Input):
         """Return the entry of a name that leads nowhere: reading it reports why."""
         return PartsEntry(key or path, [FilePart("", path, -1, 0)])
 
-    @staticmethod
-    def encode(entry: PartsEntry) -> bytes:
-        """Return an entry's locator: path, view and size of each file, and JSON of the rest."""
-        files = [f"{path}//{view}={size}" for view, path, size, _ in entry.parts]
-        rest = [entry.reason, entry.values] if entry.reason or entry.values else ""
-        return os.fsencode("//".join(files)) + (b"///" + json.dumps(rest).encode() if rest else b"")
+    def encode(self, entry: PartsEntry) -> bytes:
+        """Return an entry's locator."""
+        held = json.dumps([entry.reason, [part[:3] for part in entry.parts], entry.values])
+        return os.fsencode(entry.parts[0].path) + _END_OF_PATH + held.encode()
 
-    @staticmethod
-    def decode(locator: bytes) -> PartsEntry:
-        """Return the entry that a locator holds, without key and stamps."""
-        held, _, rest = locator.partition(b"///")
-        names = os.fsdecode(held).split("//")
-        parts = []
-        for path, named in zip(names[::2], names[1::2], strict=True):
-            view, _, size = named.rpartition("=")
-            parts.append(FilePart(view, path, int(size), 0))
-        reason, values = json.loads(rest) if rest else ("", {})
-        return PartsEntry("", parts, values, reason=reason)
+    def decode(self, locator: bytes, key: bytes) -> PartsEntry:
+        """Return the entry that a locator holds, without stamps."""
+        reason, parts, values = json.loads(locator.partition(_END_OF_PATH)[2])
+        files = [FilePart(view, path, size, 0) for view, path, size in parts]
+        return PartsEntry("", files, values, reason=reason)
 
     def read(self, run: Run, scratch: Path) -> SampleBatch:
-        held = [*map(self.decode, run.locators)]
+        held = [*map(self.decode, run.locators, run.keys)]
         paths = [os.fsencode(part.path) for entry in held for part in entry.parts]
         sizes = [part.size for entry in held for part in entry.parts]
         contents = iter(read_files(self.source / run.base, paths, sizes))
@@ -323,6 +318,22 @@ class PairedCorpus(PartsCorpus):
 
     def spec(self) -> dict[str, Any]:
         return super().spec() if self.class_files else {"kind": self.kind}
+
+    def encode(self, entry: PartsEntry) -> bytes:
+        return b"/".join([b"%s/%d" % (os.fsencode(part.path), part.size) for part in entry.parts])
+
+    def decode(self, locator: bytes, key: bytes) -> PartsEntry:
+        held = locator.split(b"/")
+        names = [os.fsdecode(name) for name in held[::2]]
+        one = os.fsdecode(key).rpartition("/")[2]
+        rests = tuple([name[len(one) :] for name in names])
+        views = views_of(rests, bool(self.class_files))
+        sizes = map(int, held[1::2])
+        files = [FilePart(*part, 0) for part in zip(views, names, sizes, strict=True)]
+        return PartsEntry(one, files)
+
+    def entry_name(self, run: Run, i: int) -> str:
+        return join(run.base, os.fsdecode(run.locators[i].partition(b"/")[0]))
 
     def splits(self) -> list[str]:
         return [root.split for root in find_roots(self.source, MAIN, {})]
