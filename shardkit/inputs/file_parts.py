@@ -51,8 +51,6 @@ MAIN_KINDS = (IMAGE_EXTENSIONS, ARRAY_EXTENSIONS, MAIN)
 RUN_ENTRIES = 4096
 """Entries per run at most: a locator holds its sample's annotations, which may be kilobytes."""
 
-STAMP_BITS = 2**63 - 1
-
 _END_OF_PATH = b"//"
 """Between the path of an entry's first file and the JSON that follows it; no path holds it."""
 
@@ -170,7 +168,7 @@ class PartsCorpus(Input):
             texts = [len(value) for value in entry.values.values() if isinstance(value, str)]
             run.sizes.append(sum([max(part.size, 0) for part in entry.parts]) + sum(texts))
             stamps = sum([part.stamp for part in entry.parts]) + entry.stamp
-            run.stamps.append(stamps & STAMP_BITS)
+            run.stamps.append(stamps & (2**63 - 1))
         if len(run):
             yield run
 
@@ -341,8 +339,8 @@ class PairedCorpus(PartsCorpus):
     def runs(self, scratch: Path) -> Iterator[Run]:
         self.ignored.clear()
         num, folders, passed = 0, set[str](), list[str]()
-        names = (name for each in walk(self.source, measure=False) for name in each.names)
-        needs_main = any(extension(name) in MAIN for name in names)
+        folders_there = walk(self.source, measure=False)
+        needs_main = any(extension(name) in MAIN for each in folders_there for name in each.names)
         for root in find_roots(self.source, MAIN, self.ignored):
             for folder in walk(self.source, root.base, None, self.ignored):
                 samples, others = group(folder.names, needs_main)

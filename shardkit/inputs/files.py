@@ -137,11 +137,6 @@ SYSTEM_NAMES = frozenset(
 """Names that file servers and desktops put into folders: thumbnails, trash, folder views."""
 
 
-def is_hidden(name: str) -> bool:
-    """Return True for names that are passed over wherever they lie."""
-    return name.startswith(".") or name in SYSTEM_NAMES
-
-
 def stem(name: str) -> str:
     """Return a name up to the first dot."""
     return name.partition(".")[0]

@@ -16,7 +16,7 @@ from typing import Literal
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Look
-from shardkit.inputs.files import DOCUMENTS, FolderListing, extension, is_hidden, join, stem
+from shardkit.inputs.files import DOCUMENTS, SYSTEM_NAMES, FolderListing, extension, join, stem
 from shardkit.inputs.folders import split_folders, split_of, split_roots
 from shardkit.samples.numbered_files import missing_files, twice_counted
 from shardkit.system.paths import first_few, show_path
@@ -242,7 +242,7 @@ def _hold_any(look: Look, bases: Iterable[str], extensions: frozenset[str] | Non
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if is_hidden(entry.name):
+                    if entry.name.startswith(".") or entry.name in SYSTEM_NAMES:
                         continue
                     if entry.is_dir():
                         folders.append(entry.path)
@@ -319,17 +319,13 @@ ARRAY_LABELS = frozenset({*LABEL_NAMES, "y", "target", "targets", "class"})
 """Names of such a column among arrays and records, too."""
 
 
-def looks_like_label(name: str) -> bool:
-    """Return True if people who see a name expect labels: ``fine_labels``, ``y``, ``category``."""
-    words = re.split("[^a-z]+", name.lower())
-    may_be = ARRAY_LABELS - {"y"} | {"category", "categories"}
-    return words == ["y"] or not may_be.isdisjoint(words)
-
-
 def notes_on_labels(names: Iterable[str], sure: Iterable[str] = ()) -> list[str]:
-    """Return a line on columns that look like labels, or are ``sure`` to be some, among those that
-    are not taken for them."""
-    odd = sorted({*filter(looks_like_label, names), *sure})
+    """Return a line on columns that are not taken for labels, and look like some, as
+    ``fine_labels``, ``y`` or ``category`` do, or are ``sure`` to be some."""
+    words = {name: re.split("[^a-z]+", name.lower()) for name in names}
+    wanted = ARRAY_LABELS - {"y"} | {"category", "categories"}
+    alike = {name for name, own in words.items() if own == ["y"] or not wanted.isdisjoint(own)}
+    odd = sorted({*alike, *sure})
     if not odd:
         return []
     return [
