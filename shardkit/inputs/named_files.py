@@ -130,9 +130,6 @@ RECIPES = "docs/recipes/labels.md"
 _INDEX = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 """A label that is a class index as it stands; ``007`` is a name."""
 
-Folder = tuple[str, str, list[str]]
-"""A split, a folder of it relative to the source, and the samples' names in that."""
-
 
 @dataclass
 class Labels:
@@ -156,8 +153,9 @@ class Labels:
         return [self._indices.get(join(base, name)) for name in names]
 
 
-def read_labels(given: str, folders: Iterable[Folder]) -> Labels:
-    """Return the labels of the files in some folders, by ``FILE`` or ``FILE:COLUMN``.
+def read_labels(given: str, folders: Iterable[tuple[str, str, list[str]]]) -> Labels:
+    """Return the labels of the files in some folders, by ``FILE`` or ``FILE:COLUMN``. ``folders``
+    are (split, place relative to the source, names of samples).
 
     A first row that names no file and ends as none is a header.
 

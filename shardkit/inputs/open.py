@@ -95,8 +95,6 @@ metadata.jsonl next to images.zip."""
 
 _ARCHIVES = frozenset({".zip", ".7z", ".rar", ".gz", ".tgz", ".bz2", ".xz", ".zst"})
 
-_CONTAINERS = ("rows", "tfrecord", "lmdb")
-
 
 def open_corpus(
     source: str | Path,
@@ -138,8 +136,8 @@ def open_corpus(
         doubt = why and f"the folders may be no classes: {why}; if so, {advice}"
     elif not is_given and labels is None:
         refuse_splits_below(look)
-    given = {"labels": labels, "text_field": text_field, "fields": fields}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {"labels": labels, "text_field": text_field, "fields": fields}
+    options = {name: value for name, value in options.items() if value is not None}
     for name in options.keys() - made.options:
         raise CorpusError(
             f"--{name.replace('_', '-')} does not go with {kind}, which is what"
@@ -158,7 +156,7 @@ def container_at(source: Path) -> str | None:
         return None
     refuse_orphans(source)
     best = [*_claims(Look(source))]
-    return best[0] if len(best) == 1 and best[0] in _CONTAINERS else None
+    return best[0] if best in (["rows"], ["tfrecord"], ["lmdb"]) else None
 
 
 def detect(look: Look) -> str:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Claim, Look, Run, Strength
-from shardkit.inputs.files import input_stamp, join, pass_over
+from shardkit.inputs.files import join, pass_over
 from shardkit.inputs.folders import list_names
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits
 from shardkit.inputs.sample_files import MAX_BYTES, Cell, Listed, SampleFile, SampleFiles
@@ -40,7 +40,6 @@ from shardkit.inputs.tables.columns import (
 from shardkit.memory.whole_files import read_file
 from shardkit.system.full_reads import pread
 from shardkit.system.paths import show_path
-from shardkit.system.refusals import os_errors
 
 BATCH_BYTES = 8 << 20
 """About how much of the columns is decoded at a time, by the mean of their row group."""
@@ -260,8 +259,7 @@ class TableCorpus(SampleFiles):
     def _look(self, path: Path, *, is_deep: bool = False) -> TableColumns:
         """Return a file's columns, judged by types and by what Hugging Face says; ``is_deep``: by
         the first values, too, where nobody says what bytes are. Raises FormatError."""
-        with os_errors(f"opening {show_path(path)}"), arrow_errors(path):
-            input_stamp(path)
+        with arrow_errors(path):
             table = self.table(path)
             held = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
             features = (held.get("info") or {}).get("features") or {}
