@@ -146,7 +146,7 @@ class ClassFolderCorpus(Input):
         others = {
             name: top.folders for name, top in held.items() if name != "train" and top.folders
         }
-        if train and others and all(map(train.isdisjoint, others.values())):  # patients, or songs
+        if train and others and all(map(train.isdisjoint, others.values())):
             notes.append(  # they may be patients, or songs
                 f"the folders may be no classes: none of train is in {first_few([*others])};"
                 " --labels takes classes from a table"
