@@ -24,7 +24,7 @@ from shardkit.errors import CorpusError, FormatError
 from shardkit.inputs.base import Look, Strength
 from shardkit.inputs.open import CORPORA, from_spec, open_corpus
 from shardkit.inputs.tables import tabular
-from shardkit.inputs.tables.columns import (
+from shardkit.inputs.tables.column_fields import (
     TableColumn,
     ending_of,
     kept_name,

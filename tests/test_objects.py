@@ -118,7 +118,7 @@ def test_splits_drawn_from_a_stream(
     shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several shards need rows of one chunk, wherever it waits."""
-    monkeypatch.setattr("shardkit.inputs.objects.stream.CHUNK_ROWS", 150)
+    monkeypatch.setattr("shardkit.inputs.objects.iterables.CHUNK_ROWS", 150)
     options = {**QUIET, "shuffle": shuffle, "val_fraction": 0.1}
     for workers in (0, 1):
         shardkit.pack(generated, tmp_path / f"{workers}", workers=workers, **options)
@@ -174,7 +174,7 @@ def test_on_the_command_line(tmp_path: Path, run: Run) -> None:
 def test_a_resumed_pack_compares(
     kind: str, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardkit.inputs.objects.stream.CHUNK_BYTES", 100_000)
+    monkeypatch.setattr("shardkit.inputs.objects.iterables.CHUNK_BYTES", 100_000)
 
     def source(bad: int, changed: int = -1) -> Any:
         rows = Rows(NUM, bad, changed)
@@ -239,7 +239,7 @@ def test_workers_that_come_later(
 ) -> None:
     """By default this process packs alone, and workers take over when they are ready."""
     monkeypatch.setattr(local, "START_AFTER_S", 0.0)
-    monkeypatch.setattr("shardkit.inputs.objects.stream.CHUNK_BYTES", 300_000)
+    monkeypatch.setattr("shardkit.inputs.objects.iterables.CHUNK_BYTES", 300_000)
     by_workers: list[Any] = []
     is_ready = local.ProcessPool.is_ready
     monkeypatch.setattr(

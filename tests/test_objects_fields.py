@@ -17,8 +17,8 @@ from PIL import Image
 
 from shardkit.errors import SampleError, UsageError
 from shardkit.inputs.base import Run
-from shardkit.inputs.objects.fields import BatchBuilder, SampleForm
-from shardkit.inputs.objects.rows import NumberedRows, RowsCorpus
+from shardkit.inputs.objects.numbered_rows import NumberedRows, RowsCorpus
+from shardkit.inputs.objects.sample_forms import BatchBuilder, SampleForm
 from shardkit.samples.encoding import parse_npy
 
 FORM = SampleForm()

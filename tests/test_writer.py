@@ -19,7 +19,7 @@ from shardkit.commit import work_folder
 from shardkit.errors import DataError, DestinationError, SampleError, UsageError
 from shardkit.formats import FORMATS
 from shardkit.index.manifest import read_info
-from shardkit.inputs.objects.stream import Chunk
+from shardkit.inputs.objects.iterables import Chunk
 from shardkit.packing import listing, local
 
 NUM = 2_000
@@ -28,7 +28,7 @@ QUIET: dict[str, Any] = {"to": "npy", "shard_size": "200KB", "workers": 0}
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.inputs.objects.stream.CHUNK_BYTES", 50_000)
+    monkeypatch.setattr("shardkit.inputs.objects.iterables.CHUNK_BYTES", 50_000)
 
 
 def samples() -> Iterator[tuple[str, dict[str, Any]]]:

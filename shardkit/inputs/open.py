@@ -46,8 +46,8 @@ KINDS = {
 and class."""
 
 CONVERTED = {
-    "objects": "objects.rows:RowsCorpus",
-    "stream": "objects.stream:StreamCorpus",
+    "objects": "objects.numbered_rows:RowsCorpus",
+    "stream": "objects.iterables:StreamCorpus",
     "dataset": "records.packed:DatasetCorpus",
     "tokens": "records.packed:TokenFileCorpus",
 }

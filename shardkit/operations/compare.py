@@ -22,7 +22,7 @@ from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
 from shardkit.inputs.base import Corpus, Run
-from shardkit.inputs.objects.fields import SampleForm
+from shardkit.inputs.objects.sample_forms import SampleForm
 from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.inputs.records.packed import TARS_KIND, dataset_corpus
 from shardkit.inputs.single_files import BinaryCorpus, TextCorpus

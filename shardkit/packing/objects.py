@@ -9,8 +9,8 @@ from typing import Any
 
 from shardkit.errors import UsageError
 from shardkit.inputs.base import Corpus
-from shardkit.inputs.objects.fields import SampleForm
-from shardkit.inputs.objects.rows import (
+from shardkit.inputs.objects.iterables import StreamCorpus
+from shardkit.inputs.objects.numbered_rows import (
     NumberedRows,
     RowsCorpus,
     described,
@@ -18,7 +18,7 @@ from shardkit.inputs.objects.rows import (
     iterator_of,
     splits_of,
 )
-from shardkit.inputs.objects.stream import StreamCorpus
+from shardkit.inputs.objects.sample_forms import SampleForm
 from shardkit.memory.whole_files import read_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult

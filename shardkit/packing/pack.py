@@ -65,7 +65,7 @@ def pack(
             ``corpus="files"``. Or an object: a map-style dataset (``__len__`` and ``__getitem__``),
             a table (pyarrow, pandas, polars), a dict of splits of such, or what can be iterated
             over again: an iterable dataset, or a function that returns an iterator. A sample is a
-            dict of fields, or a tuple: see :mod:`shardkit.inputs.objects.fields`.
+            dict of fields, or a tuple: see :mod:`shardkit.inputs.objects.sample_forms`.
         dest: folder to make, or the URL of one in a bucket, but not for a dataset of that library;
             default: the source's name and format, in the current folder.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; may be left out for tokens, which go

@@ -18,8 +18,8 @@ from shardkit.index.manifest import (
     read_info,
     read_rejected,
 )
-from shardkit.inputs.objects.fields import SampleForm
-from shardkit.inputs.objects.stream import Chunk, StreamCorpus
+from shardkit.inputs.objects.iterables import Chunk, StreamCorpus
+from shardkit.inputs.objects.sample_forms import SampleForm
 from shardkit.packing.objects import check_names, form_of, refuse_for_streams
 from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions

@@ -1,4 +1,4 @@
 """Tables and lines of JSON, each row a sample: Parquet, and what Hugging Face ``datasets`` saved.
 
-What becomes of each column, and its values, is decided in :mod:`shardkit.inputs.tables.columns`.
+What becomes of each column, and its values: :mod:`shardkit.inputs.tables.column_fields`.
 """

@@ -21,7 +21,7 @@ from shardkit.inputs.base import Run
 from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
 from shardkit.inputs.lines import is_compressed, line_pieces, plain_name
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, RecordFiles, SampleFile
-from shardkit.inputs.tables.columns import field_base
+from shardkit.inputs.tables.column_fields import field_base
 from shardkit.samples.sample import Value, part_of_file
 from shardkit.system.full_reads import pread
 

@@ -27,7 +27,7 @@ from shardkit.inputs.files import join, pass_over
 from shardkit.inputs.folders import list_names
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits
 from shardkit.inputs.sample_files import MAX_BYTES, Cell, Listed, SampleFile, SampleFiles
-from shardkit.inputs.tables.columns import (
+from shardkit.inputs.tables.column_fields import (
     FILES,
     TableColumn,
     TableColumns,

@@ -20,7 +20,7 @@ import numpy as np
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
-from shardkit.inputs.tables.columns import (
+from shardkit.inputs.tables.column_fields import (
     HEAD_BYTES,
     MAIN_NAMES,
     ending_of,

@@ -18,7 +18,12 @@ import xxhash
 from shardkit.errors import CorpusError, SampleError, UsageError
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import NO_SAMPLE, Corpus, Run
-from shardkit.inputs.objects.fields import BatchBuilder, SampleForm, labels_not_taken, paths_of
+from shardkit.inputs.objects.sample_forms import (
+    BatchBuilder,
+    SampleForm,
+    labels_not_taken,
+    paths_of,
+)
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
 
