@@ -24,7 +24,7 @@ from conftest import Ran, Run, make_arrays, make_images, picture, tree, write
 
 import shardkit
 from shardkit.cli import group
-from shardkit.cli.option_names import options_of, with_options
+from shardkit.cli.command_group import options_of, with_options
 from shardkit.operations.info import in_class_order
 from shardkit.operations.unpack import UnpackResult
 from shardkit.operations.verify import VerifyResult

@@ -598,7 +598,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_command_knows_all_exports() -> None:
-    from shardkit.cli.convert import EXPORTS as NAMES
+    from shardkit.cli.packing_commands import EXPORTS as NAMES
 
     assert [*EXPORTS] == NAMES
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import nothing_left_open
 from test_inputs_files import WALKED, one_of_each, tree
 
-from shardkit.cli.pack import KINDS as NAMES
+from shardkit.cli.option_sets import KINDS as NAMES
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Look
 from shardkit.inputs.files import extension

@@ -236,7 +236,7 @@ finally:
     print(*sys.modules)
 """
     loaded = run_python(code, "pack", "--help").split()
-    assert "shardkit.cli.pack" in loaded
+    assert "shardkit.cli.packing_commands" in loaded
     assert not {"shardkit.loading", "shardkit.batches", "shardkit.index"} & set(loaded)
 
 

@@ -23,7 +23,7 @@ from test_layers import LAYERS
 
 import shardkit
 from shardkit.cli import group
-from shardkit.cli.pack import KINDS
+from shardkit.cli.option_sets import KINDS
 
 ROOT = Path(__file__).parent.parent
 

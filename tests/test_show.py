@@ -19,7 +19,7 @@ from PIL import Image
 from token_data import documents, pack_tokens
 
 import shardkit
-from shardkit.cli.show import _visible
+from shardkit.cli.output import visible
 from shardkit.images import sheet
 from shardkit.index.manifest import dump_info, read_info
 from shardkit.operations import show as show_samples
@@ -276,7 +276,7 @@ def test_nothing_drives_the_terminal(run: Run, tmp_path: Path) -> None:
 
 @given(st.text())
 def test_visible_text_is_one_line_of_plain_characters(text: str) -> None:
-    seen = _visible(text)
+    seen = visible(text)
     assert not UNSEEN & set(seen)
     assert seen.isprintable()
     assert not text.isprintable() or seen == text

@@ -1,4 +1,4 @@
-"""The command line: one thin click command a file, over Python functions with the same options."""
+"""The command line: thin click commands over Python functions with the same options."""
 
 from __future__ import annotations
 
@@ -11,69 +11,16 @@ from collections.abc import Sequence
 
 import click
 
-from shardkit import __version__
-from shardkit.cli.append import append
-from shardkit.cli.bench import bench
-from shardkit.cli.cache import cache
-from shardkit.cli.convert import convert
-from shardkit.cli.diff import diff
-from shardkit.cli.doctor import doctor
-from shardkit.cli.edit import edit
-from shardkit.cli.info import info
-from shardkit.cli.merge import merge
-from shardkit.cli.option_names import Commands
-from shardkit.cli.pack import pack
-from shardkit.cli.prune import prune
-from shardkit.cli.show import show
-from shardkit.cli.stage import stage
-from shardkit.cli.tune import tune
-from shardkit.cli.unpack import unpack
-from shardkit.cli.verify import verify
+from shardkit.cli import dataset_commands, measuring_commands, packing_commands
+from shardkit.cli.command_group import group
 from shardkit.errors import ShardkitError
 from shardkit.system import program
 from shardkit.system.paths import show_path
 
+__all__ = ["dataset_commands", "group", "main", "measuring_commands", "packing_commands"]
+
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """click < 8.2 has none: it prints the help and exits with 0."""
-
-_COMPLETION = """\b
-To complete commands, options and files with Tab, in ~/.bashrc (zsh: zsh_source):
-  eval "$(_SHARDKIT_COMPLETE=bash_source shardkit)"
-"""
-
-
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_COMPLETION,
-)
-@click.version_option(__version__, prog_name="shardkit")
-def group() -> None:
-    """Pack millions of small files into shards that keep a GPU fed.
-
-    Exit codes: 0 done, 1 the data or the machine is at fault, 2 the call is.
-    """
-
-
-for command in (
-    pack,
-    merge,
-    append,
-    edit,
-    prune,
-    convert,
-    unpack,
-    verify,
-    info,
-    show,
-    diff,
-    bench,
-    stage,
-    tune,
-    doctor,
-    cache,
-):
-    group.add_command(command)
 
 
 def main() -> None:
@@ -90,7 +37,8 @@ def main() -> None:
     except OSError as error:  # of writing to stdout, if it names no file
         if isinstance(error.filename, str | bytes):
             _fail(f"{show_path(error.filename)}: {error.strerror}", 1)
-        _drop_output()
+        # What stdout still holds goes nowhere: written at exit, it would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _fail(f"cannot write the output: {error.strerror or error}", 1)
     except click.Abort:
         _fail("interrupted", 128 + signal.SIGINT)
@@ -104,11 +52,6 @@ def main() -> None:
         _fail(error.format_message(), error.exit_code)
     finally:
         program.is_command_line = False
-
-
-def _drop_output() -> None:
-    """Send what stdout still holds nowhere: written at exit, it would fail once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int, notes: Sequence[str] = ()) -> None:

@@ -26,7 +26,7 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.open import open_corpus
 from shardkit.measure.figures import table
-from shardkit.measure.timing import Result, Work, interleave
+from shardkit.measure.timing import Work, interleave
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
 from shardkit.packing.pictures import check_images, rewrite_images
@@ -166,26 +166,19 @@ def _measure(
     calls = {f"{c.choice}, {f.__name__}": f for c in cases for f in (c.make, c.decode)}
     result = interleave(calls, rounds=len(rounds), warmup=0)
     refused = {str(case.choice): case.rejects[0][1] for case in cases if case.rejects}
-    return [_row(case, result) for case in cases if not case.rejects], refused
-
-
-def _row(case: _Case, result: Result) -> dict[str, Any]:
-    made, decoded = (result[f"{case.choice}, {name}"] for name in ("make", "decode"))
-    return {
-        "choice": str(case.choice),
-        "sample_bytes": case.num_bytes / case.num_samples,
-        "decodes_per_s": median(decoded.rates("samples")),
-        "made_per_s": median(made.rates("samples")) if case.choice else None,
-    }
+    rows = []
+    for case in (case for case in cases if not case.rejects):
+        made, decoded = (result[f"{case.choice}, {name}"] for name in ("make", "decode"))
+        row = {"choice": str(case.choice), "sample_bytes": case.num_bytes / case.num_samples}
+        row["decodes_per_s"] = median(decoded.rates("samples"))
+        row["made_per_s"] = median(made.rates("samples")) if case.choice else None
+        rows.append(row)
+    return rows, refused
 
 
 def _cells(row: dict[str, Any], num_samples: int, workers: int) -> tuple[str, ...]:
-    made = row["made_per_s"]
-    return (
-        row["choice"],
-        format_bytes(row["sample_bytes"]),
-        format_bytes(row["sample_bytes"] * num_samples),
-        f"{row['decodes_per_s']:,.0f}",
-        f"{made:,.0f}" if made else "-",
-        f"{num_samples / made / workers / 60:,.1f} min" if made else "-",
-    )
+    num_bytes, made = row["sample_bytes"], row["made_per_s"]
+    minutes = f"{num_samples / made / workers / 60:,.1f} min" if made else "-"
+    sizes = format_bytes(num_bytes), format_bytes(num_bytes * num_samples)
+    speeds = f"{row['decodes_per_s']:,.0f}", f"{made:,.0f}" if made else "-"
+    return (row["choice"], *sizes, *speeds, minutes)

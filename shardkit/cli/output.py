@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,34 +49,42 @@ class _SignalReceived(KeyboardInterrupt):
 @contextmanager
 def interrupted(how_to_go_on: str) -> Iterator[None]:
     """Say that instead of a traceback when Ctrl-C ends the block, or SIGTERM or SIGHUP, which
-    would leave temporary files behind."""
-    try:
-        with _signals_raise():
-            yield
-    except KeyboardInterrupt as error:
-        click.echo(err=True)  # ends the line of the terminal's own ^C
-        number = error.number if isinstance(error, _SignalReceived) else signal.SIGINT
-        raise Interrupted(f"interrupted; {how_to_go_on}", number) from error
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Meanwhile those signals raise that would end the process at once."""
+    would end the process at once and leave temporary files behind."""
 
     def stop(number: int, frame: object) -> None:
         raise _SignalReceived(number)
 
-    numbers = [n for n in _ENDING if signal.getsignal(n) is signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, stop)
+    ending = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
     try:
-        yield
-    finally:
         for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                signal.signal(number, signal.SIG_DFL)
+    except KeyboardInterrupt as error:
+        click.echo(err=True)  # ends the line of the terminal's own ^C
+        by = error.number if isinstance(error, _SignalReceived) else signal.SIGINT
+        raise Interrupted(f"interrupted; {how_to_go_on}", by) from error
 
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+def call(
+    run: Callable[..., Any],
+    *places: Any,
+    echo: Callable[[Any], None],
+    as_json: bool,
+    how_to_go_on: str = "what is done is kept, run the same command again to go on",
+    has_bar: bool = True,
+    **options: Any,
+) -> None:
+    """Call a function, which may be interrupted, and print its result: as JSON, or by ``echo``."""
+    if has_bar:
+        options["progress"] = False if as_json else None
+    with interrupted(how_to_go_on), quiet(options.get("engine", "local")):
+        result = run(*places, **options)
+    echo_json(result) if as_json else echo(result)
 
 
 def refuse_no_file(path: str) -> None:
@@ -91,30 +99,25 @@ def refuse_no_file(path: str) -> None:
     place = place.resolve()  # of a link, where it leads to
     if place.exists() and not place.is_file():  # a pipe, which opening would wait at
         return
-    try:
-        _try_to_write(place)
+    try:  # which leaves a file as it is, and none where there was none
+        try:
+            place.open("xb").close()
+        except FileExistsError:
+            place.open("ab").close()
+        else:
+            place.unlink()
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{show_path(path)} cannot be written: {reason}") from error
 
 
-def _try_to_write(place: Path) -> None:
-    """Leaves a file as it is, and none where there was none."""
-    try:
-        place.open("xb").close()
-    except FileExistsError:
-        place.open("ab").close()
-    else:
-        place.unlink()
-
-
 def echo_json(value: Any) -> None:
     """Print dataclasses, paths and plain values as JSON."""
-    click.echo(json.dumps(value, indent=1, default=_plain))
 
+    def plain(value: Any) -> Any:
+        return vars(value) if dataclasses.is_dataclass(value) else str(value)
 
-def _plain(value: Any) -> Any:
-    return vars(value) if dataclasses.is_dataclass(value) else str(value)
+    click.echo(json.dumps(value, indent=1, default=plain))
 
 
 def count(number: int, noun: str, ending: str = "s") -> str:
@@ -122,23 +125,31 @@ def count(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"
 
 
-def _echo_complete(result: PackResult) -> None:
-    click.echo(
-        f"complete already, from an earlier run: {count(result.num_samples, 'sample')} in"
-        f" {count(result.num_shards, 'shard')} of {result.container}: {show_path(result.dest)}"
-    )
+def visible(text: str) -> str:
+    """Return text on one line, with nothing in it that moves the cursor, hides or turns round what
+    follows.
+
+    Not only control characters: those that change the direction of writing count, too, and all
+    spaces but the plain one.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def echo_pack(result: PackResult, verb: str) -> None:
-    """A pack or convert in a few lines."""
+def echo_pack(result: PackResult, verb: str, *, has_next: bool = False) -> None:
+    """Print a pack or convert in a few lines, and what to do next."""
+    shards = f"{count(result.num_shards, 'shard')} of {result.container}: {show_path(result.dest)}"
+    samples = count(result.num_samples, "sample")
     if result.was_complete:
-        _echo_complete(result)
-        return
+        click.echo(f"complete already, from an earlier run: {samples} in {shards}")
+    else:
+        click.echo(f"{verb} {samples} ({result.kind}) into {shards}")
+        _echo_work(result)
+    if has_next:
+        click.echo(f"  next: shardkit info {shlex.quote(show_path(result.dest))}")
+
+
+def _echo_work(result: PackResult) -> None:
     rate = result.num_samples / max(result.seconds, 1e-9)
-    click.echo(
-        f"{verb} {count(result.num_samples, 'sample')} ({result.kind}) into"
-        f" {count(result.num_shards, 'shard')} of {result.container}: {show_path(result.dest)}"
-    )
     click.echo(
         f"  {format_bytes(result.input_bytes)} in, {format_bytes(result.dataset_bytes)} out,"
         f" {result.seconds:.2f} s, {rate:,.0f} samples/s"

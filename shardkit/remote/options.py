@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,25 @@ def default_cache() -> Path:
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Return those of an environment. They may hold secrets, and are kept nowhere."""
     return {key: value for key, value in environment.items() if value and key.startswith(SETTINGS)}
+
+
+@contextmanager
+def environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Change variables of the environment meanwhile; None removes one."""
+    before = {name: os.environ.get(name) for name in changes}
+    _set_variables(changes)
+    try:
+        yield
+    finally:
+        _set_variables(before)
+
+
+def _set_variables(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def check_endpoint(name: str, text: str) -> None:

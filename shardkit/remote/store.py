@@ -18,7 +18,13 @@ from urllib.parse import unquote, urlsplit
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote import causes
-from shardkit.remote.options import ENDPOINTS, check_endpoint, check_keys, settings_of
+from shardkit.remote.options import (
+    ENDPOINTS,
+    check_endpoint,
+    check_keys,
+    environment,
+    settings_of,
+)
 from shardkit.remote.urls import Url
 
 FIRST_S = 5.0
@@ -102,7 +108,8 @@ class RemoteFolder:
         are cut off among them."""
         from obstore.store import from_url
 
-        with with_environment(self._settings), self._errors(f"opening {self.url}"):
+        changes = dict.fromkeys(settings_of(os.environ)) | self._settings
+        with environment(changes), self._errors(f"opening {self.url}"):
             where, given, client = self._place
             if self._is_here:
                 return from_url(where, mkdir=self.MAKES_FOLDERS)
@@ -212,21 +219,6 @@ def version_of(meta: Any) -> str:
 
 
 # --- credentials --------------------------------------------------------------------------
-
-
-@contextmanager
-def with_environment(settings: dict[str, str]) -> Iterator[None]:
-    """Have the caller's settings in place of those that the server was started with."""
-    before = settings_of(dict(os.environ))
-    for key in before:
-        del os.environ[key]
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for key in settings:
-            os.environ.pop(key, None)
-        os.environ.update(before)
 
 
 def s3_options(settings: dict[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Errors of the functions under the commands, in the words of who typed a command.
+"""The group of all commands, whose errors name the options of who typed one.
 
-A function says which of its arguments is wrong. Whoever typed the command knows that argument as an
-option: ``max_rejects`` as ``--max-rejects``, ``to`` as ``--to``.
+A function under a command says which of its arguments is wrong. Whoever typed the command knows
+that argument as an option: ``max_rejects`` as ``--max-rejects``, ``to`` as ``--to``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from typing import Any
 
 import click
 
+from shardkit import __version__
 from shardkit.errors import UsageError
 
 _VERBS = "is|are|must|was|wants|takes"
+
+_COMPLETION = """\b
+To complete commands, options and files with Tab, in ~/.bashrc (zsh: zsh_source):
+  eval "$(_SHARDKIT_COMPLETE=bash_source shardkit)"
+"""
 
 
 class Commands(click.Group):
@@ -30,8 +36,21 @@ class Commands(click.Group):
             raise
 
 
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog=_COMPLETION,
+)
+@click.version_option(__version__, prog_name="shardkit")
+def group() -> None:
+    """Pack millions of small files into shards that keep a GPU fed.
+
+    Exit codes: 0 done, 1 the data or the machine is at fault, 2 the call is.
+    """
+
+
 def options_of(command: click.Command) -> dict[str, str]:
-    """Name of an argument in Python -> the option it is on the command line."""
+    """Return name of an argument in Python -> the option it is on the command line."""
     return {
         str(option.name): option.opts[0]
         for option in command.params
@@ -40,7 +59,7 @@ def options_of(command: click.Command) -> dict[str, str]:
 
 
 def with_options(message: str, options: Mapping[str, str]) -> str:
-    """A message with the options in place of the arguments that it names.
+    """Return a message with the options in place of the arguments that it names.
 
     A name of several words can be nothing else, wherever it stands. One of a single word may be any
     word: it counts where a message begins with it and a verb, before "was", and where the caller is
@@ -60,5 +79,5 @@ def with_options(message: str, options: Mapping[str, str]) -> str:
 
 
 def _any_of(names: Any) -> str:
-    """A pattern for one of these names; of none, one that nothing matches."""
+    """Return a pattern for one of these names; of none, one that nothing matches."""
     return "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
