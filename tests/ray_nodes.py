@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from shardkit.system.processes import usage_of
+from shardkit.system.resources import usage_of
 
 
 class Nodes:

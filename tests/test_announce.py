@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shardkit.memory.madvise
-from shardkit.storage.mapped import ANNOUNCE_BYTES, MappedFiles
-from shardkit.storage.neighbours import merged
-from shardkit.storage.warmth import Warmth
+import shardkit.memory.maps
+from shardkit.storage.local_files import ANNOUNCE_BYTES, MappedFiles
+from shardkit.storage.opened import Warmth, merged
 from shardkit.system.page_cache import evict, resident_fraction
 
 RANGES = st.lists(
@@ -49,7 +48,7 @@ def test_neighbours_become_one_range():
 @pytest.mark.parametrize("way", ["all at once", "one by one"])
 def test_the_kernel_fetches_what_is_announced(tmp_path, monkeypatch, way):
     if way == "one by one":
-        monkeypatch.setattr(shardkit.memory.madvise, "_all_at_once", lambda ranges: False)
+        monkeypatch.setattr(shardkit.memory.maps, "_all_at_once", lambda ranges: False)
     size, num = 3 * mmap.PAGESIZE, 1500  # more ranges than one call takes
     path = tmp_path / "file"
     path.write_bytes(bytes(2 * size * num))
@@ -69,7 +68,7 @@ def test_small_and_empty_values_are_not_announced(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(bytes(2 * ANNOUNCE_BYTES))
     announced = []
     monkeypatch.setattr(
-        "shardkit.storage.mapped.will_need", lambda at, sizes: announced.append(sizes.tolist())
+        "shardkit.storage.local_files.will_need", lambda at, sizes: announced.append(sizes.tolist())
     )
     one = np.ones(1, np.int64)
     files = MappedFiles(tmp_path, ["file"], [2 * ANNOUNCE_BYTES])
@@ -88,7 +87,7 @@ def test_batches_are_announced_while_reads_go_to_the_disk_and_some_after(monkeyp
         asked.append(who)
         return SimpleNamespace(ru_majflt=0, ru_inblock=reads[0])
 
-    monkeypatch.setattr("shardkit.storage.warmth.resource.getrusage", usage)
+    monkeypatch.setattr("shardkit.storage.opened.resource.getrusage", usage)
     warmth = Warmth()
     while warmth.is_cold():
         reads[0] += len(asked) < 100

@@ -32,7 +32,7 @@ from shardkit.measure.bench.bench_report import Row
 from shardkit.measure.bench.benchmark import align, check_same, find_difference
 from shardkit.measure.bench.cases import ROUNDS, BenchOptions, Loading
 from shardkit.measure.bench.targets import FolderTarget, PackedTarget, name_apart
-from shardkit.system.disk_reads import counter
+from shardkit.system.file_systems import counter
 from shardkit.system.page_cache import cache_state, evict
 
 # --- the report ---------------------------------------------------------------------------

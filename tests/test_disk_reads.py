@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shardkit.system import disk_reads, file_systems
-from shardkit.system.disk_reads import counter
-from shardkit.system.file_systems import Mount, is_in_memory, mount_of, parse_mounts
+from shardkit.system import file_systems
+from shardkit.system.file_systems import Mount, counter, is_in_memory, mount_of, parse_mounts
 from shardkit.system.page_cache import cache_state, evict
 
 MOUNTS = """\
@@ -68,15 +67,13 @@ def test_which_file_systems_count(
     path: str, counts: bool, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = mount_of(path, parse_mounts(MOUNTS))
-    for module in (disk_reads, file_systems):
-        monkeypatch.setattr(module, "mount_at", lambda path: found)
+    monkeypatch.setattr(file_systems, "mount_at", lambda path: found)
     assert (counter(Path(path)) is not None) == counts
     assert is_in_memory(Path(path)) == in_memory
 
 
 def test_without_mountinfo_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (disk_reads, file_systems):
-        monkeypatch.setattr(module, "mount_at", lambda path: None)
+    monkeypatch.setattr(file_systems, "mount_at", lambda path: None)
     assert counter(Path("/")) is None
     assert not is_in_memory(Path("/"))
 
@@ -90,7 +87,7 @@ def test_without_an_account_of_processes_the_device_counts(
     def refuse() -> int:
         raise PermissionError
 
-    monkeypatch.setattr(disk_reads, "read_by_process", refuse)
+    monkeypatch.setattr(file_systems, "read_by_process", refuse)
     count = counter(tmp_path)
     if count is None:
         pytest.skip("the block device has no statistics")

@@ -19,10 +19,15 @@ from shardkit.measure.doctor.script import (
     throttled,
     used,
 )
-from shardkit.system import counters
-from shardkit.system.counters import CoreTime, Throttling
-from shardkit.system.processes import TICKS_PER_S, Usage, usage_of
-from shardkit.system.resources import control_groups
+from shardkit.system import resources
+from shardkit.system.resources import (
+    TICKS_PER_S,
+    CoreTime,
+    Throttling,
+    Usage,
+    control_groups,
+    usage_of,
+)
 
 # --- what the kernel counts ---------------------------------------------------------------
 
@@ -41,7 +46,7 @@ def test_a_process_of_any_name(tmp_path: Path, text: str) -> None:
 def test_times_of_cores(tmp_path: Path) -> None:
     lines = ["cpu 9 9 9 9", "cpu0 10 1 5 100 20 2 3 4 10 0", "cpu11 1 1 1 1 1", "intr 5", "cpux 1"]
     write(tmp_path / "proc/stat", "\n".join(lines))
-    assert counters.core_times(tmp_path) == {0: CoreTime(25, 145), 11: CoreTime(3, 5)}
+    assert resources.core_times(tmp_path) == {0: CoreTime(25, 145), 11: CoreTime(3, 5)}
 
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
@@ -55,7 +60,7 @@ def test_throttling_of_version_2(tmp_path: Path) -> None:
     write(groups / "cpu.stat", "usage_usec 5\n")
     write(groups / "pod/cpu.stat", "usage_usec 5\nnr_periods 20\nnr_throttled 0\n")
     write(groups / "pod/one/cpu.stat", "nr_periods 10\nnr_throttled 4\nthrottled_usec 1500000\n")
-    assert counters.throttling(control_groups(tmp_path)) == {
+    assert resources.throttling(control_groups(tmp_path)) == {
         groups / "pod/one": Throttling(10, 4, 1.5),
         groups / "pod": Throttling(20, 0, 0.0),
     }
@@ -68,7 +73,7 @@ def test_throttling_of_version_1(tmp_path: Path) -> None:
         tmp_path / "sys/fs/cgroup/cpu/cpu.stat",
         "nr_periods 10\nnr_throttled 4\nthrottled_time 1500000000\n",
     )
-    found = counters.throttling(control_groups(tmp_path))
+    found = resources.throttling(control_groups(tmp_path))
     assert [*found.values()] == [Throttling(10, 4, 1.5)]
 
 

@@ -14,18 +14,15 @@ from conftest import CONTAINERS, make_pairs, nothing_left_open, pack_all, run_py
 from token_data import documents, pack_tokens
 
 import shardkit
-import shardkit.storage.copied
+import shardkit.storage.local_files
 from shardkit.errors import ChecksumError, DataError
 from shardkit.memory import buffers
-from shardkit.memory.maps import mapped
-from shardkit.memory.whole_files import READ_BYTES, map_file
+from shardkit.memory.maps import READ_BYTES, map_file, mapped
 from shardkit.shards.stored import ShardReader
-from shardkit.storage.copied import CopiedFiles
-from shardkit.storage.folder import must_copy
-from shardkit.storage.mapped import MappedFiles
+from shardkit.storage.local_files import CopiedFiles, MappedFiles, must_copy
 from shardkit.storage.opened import Opened
+from shardkit.system.file_io import pread_full
 from shardkit.system.file_systems import is_remote, type_of
-from shardkit.system.full_reads import pread_full
 
 NFS = 0x6969
 
@@ -117,7 +114,7 @@ def test_an_address_is_that_of_a_map_which_is_there(
             if first <= addresses[0] < last and line.endswith("file"):
                 announced.append(addresses)
 
-    monkeypatch.setattr("shardkit.storage.mapped.will_need", will_need)
+    monkeypatch.setattr("shardkit.storage.local_files.will_need", will_need)
     MappedFiles(tmp_path, ["file"], [100_000]).announce(zero, start, start - 50_000)
     assert len(announced) == 1
 
@@ -192,7 +189,7 @@ def test_verified_bytes_are_read_once(
         num_bytes.append(pread_full(fd, buffer, offset))
         return num_bytes[-1]
 
-    monkeypatch.setattr(shardkit.storage.copied, "pread_full", counted)
+    monkeypatch.setattr(shardkit.storage.local_files, "pread_full", counted)
     batch = ds.reader.gather(np.arange(0, 55, 2))
     wanted = sum(int(ds.reader.places(batch, name)[1].sum()) for name in ds.fields)
     ds.read(np.arange(0, 55, 2))
@@ -257,7 +254,7 @@ def descriptors(folder: Path) -> list[str]:
 
 
 def test_copies_keep_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shardkit.storage.copied, "MOST_OPEN", 5)
+    monkeypatch.setattr(shardkit.storage.local_files, "MOST_OPEN", 5)
     names = [str(i) for i in range(20)]
     for name in names:
         write(tmp_path / name, name.encode() * 3)
@@ -276,7 +273,7 @@ def test_neighbours_are_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write(tmp_path / "a", data), write(tmp_path / "b", data)
     calls: list[int] = []
     monkeypatch.setattr(
-        shardkit.storage.copied,
+        shardkit.storage.local_files,
         "pread_full",
         lambda fd, out, at: calls.append(len(out)) or pread_full(fd, out, at),
     )

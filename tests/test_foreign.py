@@ -34,7 +34,7 @@ from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import unpack_paths
 from shardkit.shards.locate import locate
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.tars import cached_index, members, write_index
 from shardkit.tars.cached_index import index_tars
 from shardkit.tars.find import is_tar_source

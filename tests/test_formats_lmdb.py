@@ -23,7 +23,7 @@ from shardkit.formats.base import Extents, Listed
 from shardkit.formats.lmdb import LmdbFormat
 from shardkit.formats.lmdb_pages import META, read_leaves
 from shardkit.samples.sample import Value
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 
 lmdb: Any = pytest.importorskip("lmdb")
 STEM = "train-00000"

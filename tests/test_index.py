@@ -44,9 +44,9 @@ from shardkit.index.manifest import (
 )
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex, row_columns, rows_header
-from shardkit.memory.whole_files import map_file
+from shardkit.memory.maps import map_file
 from shardkit.samples.encoding import Encoding
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 
 GOLDEN = DatasetInfo(
     "npy",
@@ -445,7 +445,7 @@ def test_few_maps_stay_open(
     expected = whole.read(rows)
     del whole
     before = num_maps(tmp_path)
-    monkeypatch.setattr("shardkit.storage.mapped.MOST_MAPS", 2)
+    monkeypatch.setattr("shardkit.storage.local_files.MOST_MAPS", 2)
     few = shardkit.open(tmp_path / "out", decode=False)
     few.read(rows)
     assert num_maps(tmp_path) - before <= 2 < num_maps(tmp_path)

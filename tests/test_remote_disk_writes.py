@@ -28,7 +28,7 @@ from shardkit.remote.cached_split import NEVER, BlockMap, CachedSplit
 from shardkit.remote.disk_writes import DiskWrites
 from shardkit.remote.eviction import Evictor
 from shardkit.remote.urls import Url
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 NUM_BLOCKS = 12
 

@@ -21,7 +21,7 @@ from shardkit.order.epochs import Order
 from shardkit.remote import connection
 from shardkit.remote.cache_advice import fitting_window, why_repeated
 from shardkit.remote.cached_split import BlockMap, blocks_of
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 BATCH = 4
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit.remote.cached_split import NEVER, BlockMap
 from shardkit.remote.lookahead import MOST_RESTING, AnnouncedLoop, Lookahead, NextUses
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 NUM_BLOCKS = 5
 

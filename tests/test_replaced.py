@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import shardkit
 from shardkit import Loader
 from shardkit.errors import ShardkitError, StorageError
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 
 SAID = "this dataset was replaced, moved or removed while it was open: open it again"
 

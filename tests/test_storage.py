@@ -19,13 +19,11 @@ from shardkit.commit.locks import Lock
 from shardkit.errors import StorageError
 from shardkit.formats.writev import IOV_MAX, Buffer, write_all
 from shardkit.inputs.tables.tabular import ClosedFile
-from shardkit.memory import chunks
-from shardkit.memory.chunks import in_chunks
-from shardkit.memory.maps import mapped
+from shardkit.memory import maps
+from shardkit.memory.maps import in_chunks, mapped
 from shardkit.operations.unpack import _in_order
 from shardkit.samples.sample import sample_checksums
-from shardkit.system.full_reads import pread, pread_full
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import pread, pread_full, write_full
 
 # --- one call is not enough ---------------------------------------------------------------
 
@@ -131,7 +129,7 @@ def test_limit_of_this_system() -> None:
 @given(st.binary(max_size=50), st.integers(1, 60))
 def test_in_chunks(value: bytes, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "CHUNK_BYTES", size)
+        patch.setattr(maps, "CHUNK_BYTES", size)
         for one in (value, memoryview(value)):
             made = [bytes(chunk) for chunk in in_chunks(one)]
             assert b"".join(made) == value
@@ -165,7 +163,7 @@ def test_what_was_passed_is_let_go_of(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 1 << 20
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+    monkeypatch.setattr(maps, "CHUNK_BYTES", size)
     data = bytes(range(256)) * (16 * size // 256)
     path = write(tmp_path / "large", data)
     with path.open("rb") as file:

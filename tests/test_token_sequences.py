@@ -26,7 +26,7 @@ from shardkit.sequences.documents import Documents
 from shardkit.sequences.fit import Fit
 from shardkit.sequences.store import refuse_huge
 from shardkit.sequences.windows import Windows
-from shardkit.storage.copied import CopiedRanges
+from shardkit.storage.local_files import CopiedRanges
 
 INT64 = np.dtype(np.int64)
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12)

@@ -28,9 +28,8 @@ from shardkit.index.manifest import read_info
 from shardkit.operations.file_damage import regions
 from shardkit.operations.verify import Problem, VerifyResult
 from shardkit.shards.stored import ShardReader
-from shardkit.storage.folder import Folder
-from shardkit.system.blocks import BLOCK_BYTES
-from shardkit.system.full_reads import pread
+from shardkit.storage.local_files import Folder
+from shardkit.system.file_io import BLOCK_BYTES, pread
 
 OPTIONS = {"shard_size": "3kB", "workers": 0, "progress": False}
 
@@ -135,7 +134,7 @@ def test_every_bit_of_a_deflated_value_is_reported(values: str, tmp_path: Path) 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 bytes, so that small files have many."""
-    for module in ("system.blocks", "operations.file_damage", "operations.split_check"):
+    for module in ("system.file_io", "operations.file_damage", "operations.split_check"):
         monkeypatch.setattr(f"shardkit.{module}.BLOCK_BYTES", 64)
     return 64
 
@@ -308,7 +307,7 @@ def test_a_disk_that_cannot_read(dataset: Path, monkeypatch: pytest.MonkeyPatch)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return pread(fd, size, offset)
 
-    monkeypatch.setattr("shardkit.storage.copied.pread", failing)
+    monkeypatch.setattr("shardkit.storage.local_files.pread", failing)
     (line,) = said(shardkit.verify(dataset))
     assert line.startswith(f"{path.name}: cannot be read: Input/output error; its ")
 

@@ -22,7 +22,7 @@ from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import SHARD_ENTRIES
 from shardkit.remote.lookahead import GROUP_BLOCKS
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 _MOST = PackOptions.shard_bytes
 MOST_BYTES = _MOST if isinstance(_MOST, int) else _MOST[1]

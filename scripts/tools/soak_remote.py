@@ -31,7 +31,7 @@ from shardkit.errors import StorageError
 from shardkit.index.manifest import read_info
 from shardkit.remote import connection
 from shardkit.remote.cached_split import BlockMap
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 
 def usage(pid: int) -> str:

@@ -19,7 +19,7 @@ from shardkit.batches.request import Made, Request
 from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised, randomised, refuse_in_threads
 from shardkit.errors import DataError, UsageError
-from shardkit.memory.cache import remember
+from shardkit.memory.buffers import remember
 from shardkit.order.batch_rows import BatchRows
 from shardkit.order.batches import BatchPlan
 from shardkit.order.epochs import EpochOrder

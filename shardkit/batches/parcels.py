@@ -19,7 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import write_full
 
 INLINE_BYTES = 64 << 10
 """Less memory than this is copied through the socket or pipe: passing a descriptor costs 0.1 ms."""

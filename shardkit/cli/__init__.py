@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import click
 
+from shardkit import system
 from shardkit.cli import dataset_commands, measuring_commands, packing_commands
 from shardkit.cli.command_group import group
 from shardkit.errors import ShardkitError
-from shardkit.system import program
 from shardkit.system.paths import show_path
 
 __all__ = ["dataset_commands", "group", "main", "measuring_commands", "packing_commands"]
@@ -29,7 +29,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names need not be valid in any encoding
             stream.reconfigure(errors="backslashreplace")
-    program.is_command_line = True
+    system.is_command_line = True
     try:
         sys.exit(group.main(prog_name="shardkit", standalone_mode=False))
     except ShardkitError as error:
@@ -51,7 +51,7 @@ def main() -> None:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     finally:
-        program.is_command_line = False
+        system.is_command_line = False
 
 
 def _fail(message: str, code: int, notes: Sequence[str] = ()) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 
 from shardkit.commit.own_files import MAX_LINE_BYTES, read_own
 from shardkit.errors import DestinationError, StorageError
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import write_full
 from shardkit.system.paths import show_path
-from shardkit.system.processes import usage_of
+from shardkit.system.resources import usage_of
 
 BEAT_S = 5.0
 """How often a holder shows that it lives."""

@@ -15,7 +15,7 @@ from shardkit.commit.own_files import (
     refuse_others,
 )
 from shardkit.errors import DestinationError, StorageError
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import write_full
 from shardkit.system.paths import show_path
 
 MAX_DIGITS = 10

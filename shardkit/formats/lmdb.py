@@ -26,7 +26,7 @@ from shardkit.formats.columns import all_fields, sizes_of
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import Value
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 

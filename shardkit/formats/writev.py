@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice
 
-from shardkit.memory.chunks import CHUNK_BYTES, in_chunks
-from shardkit.system.full_writes import Buffer, write_full
+from shardkit.memory.maps import CHUNK_BYTES, in_chunks
+from shardkit.system.file_io import Buffer, write_full
 
 __all__ = ["IOV_MAX", "Buffer", "write_all"]
 

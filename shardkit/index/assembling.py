@@ -17,7 +17,7 @@ from shardkit.index.journal import FinishedShard, Receipt, journal_path, read_fi
 from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_columns, row_sums, rows_header
 from shardkit.samples.encoding import Encoding
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 
 SORT_ROWS = 2_000_000

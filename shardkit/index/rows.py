@@ -15,7 +15,7 @@ import xxhash
 from shardkit.arrays import Array, Hashes, Integers
 from shardkit.errors import IndexFileError
 from shardkit.index.manifest import DatasetInfo, SplitInfo
-from shardkit.memory.whole_files import READ_BYTES
+from shardkit.memory.maps import READ_BYTES
 from shardkit.storage.base import Storage
 
 NO_INT = -(2**63)

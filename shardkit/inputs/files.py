@@ -28,7 +28,7 @@ import numpy as np
 from shardkit.errors import FormatError, StorageError
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
-from shardkit.system.full_reads import pread
+from shardkit.system.file_io import pread
 from shardkit.system.paths import show_path
 from shardkit.system.stamps import inodes_stay, stamp, stamps
 

@@ -19,7 +19,7 @@ from shardkit.errors import CorpusError, FormatError, StorageError
 from shardkit.inputs.files import HUGE_BYTES
 from shardkit.memory.maps import mapped
 from shardkit.samples.sample import Value
-from shardkit.system.full_reads import pread
+from shardkit.system.file_io import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 from shardkit.system.stamps import stamp_of_open

@@ -28,7 +28,7 @@ from shardkit.inputs.files import (
 from shardkit.inputs.folders import Root, nothing_found, split_roots, walk_named
 from shardkit.inputs.guards import ARRAY_LABELS, notes_on_splits, refuse_missing
 from shardkit.inputs.lines import plain_copy, plain_name, read_pieces
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.samples.sample import SampleBatch, Value, pack_paths
 from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import first_few, show_path

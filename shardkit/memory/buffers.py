@@ -1,4 +1,5 @@
-"""Memory for batches, taken again when the batch that it was for is gone.
+"""Memory for batches, taken again when the batch that it was for is gone; and the last few values
+that were found, by key.
 
 Fresh memory of some MB comes from the kernel, which maps and clears it page by page, and goes back
 there when it is freed: for a batch of 7 MB that takes as long as filling it, and two threads that
@@ -117,3 +118,12 @@ def _counts_are_exact() -> bool:
     """Without the GIL, references are not all counted in one place."""
     has_gil: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
     return has_gil
+
+
+def remember(known: dict[Any, Any], key: object, value: object, most: int) -> None:
+    """Add a value, and forget the oldest beyond ``most``. Threads may share the dict: two that miss
+    the same key both find its value."""
+    known[key] = value
+    while len(known) > most:
+        # In single steps: another thread may be doing the same.
+        known.pop(next(iter(tuple(known))), None)

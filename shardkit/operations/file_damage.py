@@ -12,7 +12,7 @@ from shardkit.arrays import Hashes
 from shardkit.errors import DataError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import SplitInfo
 from shardkit.storage.base import Storage
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 NO_SUMS: Hashes = np.zeros(0, np.uint64)
 
@@ -82,7 +82,7 @@ def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums)
 
 
 def _block_sums(storage: Storage, name: str, size: int) -> Hashes:
-    """XXH3-64 of each block, as :func:`shardkit.system.blocks.block_sums` makes them."""
+    """XXH3-64 of each block, as :func:`shardkit.system.file_io.block_sums` makes them."""
     files = storage.files([name], [size], copied=True)
     whole = np.array([[0, 0, size]], np.int64).T
     files.announce(*whole)

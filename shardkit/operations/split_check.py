@@ -13,7 +13,7 @@ from shardkit.arrays import Array, Integers
 from shardkit.errors import DataError, FormatError, IndexFileError
 from shardkit.index.manifest import DALI_INDEX, SplitInfo
 from shardkit.index.rows import RowIndex
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.operations.contradictions import (
     repeated_keys,
     wrong_files,
@@ -24,7 +24,7 @@ from shardkit.operations.file_damage import Damage, RecordedSums, look_at, regio
 from shardkit.samples.encoding import TOKENS, parse_npy
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 from shardkit.system.progress import Progress
 from shardkit.tokens.spec import TokenizerSpec
 

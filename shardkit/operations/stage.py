@@ -25,11 +25,9 @@ from shardkit.packing.remote_destination import RemoteDestination, open_destinat
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate_place
 from shardkit.storage.base import Sliceable
-from shardkit.system.blocks import BLOCK_BYTES, block_sums
 from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.file_io import BLOCK_BYTES, block_sums, open_file, pread_full
 from shardkit.system.file_systems import is_in_memory
-from shardkit.system.full_reads import pread_full
-from shardkit.system.opening import open_file
 from shardkit.system.page_cache import evict
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress

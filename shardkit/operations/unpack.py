@@ -33,8 +33,7 @@ from shardkit.samples.sample import Value, unpack_paths
 from shardkit.shards.locate import locate_place
 from shardkit.shards.restarted import samples_to_undo
 from shardkit.shards.stored import ShardReader
-from shardkit.system.full_reads import pread
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import pread, write_full
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors

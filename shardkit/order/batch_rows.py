@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.memory.cache import remember
+from shardkit.memory.buffers import remember
 from shardkit.order.batches import BatchPlan
 from shardkit.order.epochs import EpochOrder
 

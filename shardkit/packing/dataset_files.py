@@ -28,9 +28,8 @@ from shardkit.index.manifest import (
     versions_at,
 )
 from shardkit.samples.sample import SPLIT_NAMES
-from shardkit.storage.folder import Folder
-from shardkit.system.full_reads import pread
-from shardkit.system.opening import open_file
+from shardkit.storage.local_files import Folder
+from shardkit.system.file_io import open_file, pread
 from shardkit.system.paths import show_path
 
 _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")

@@ -34,7 +34,7 @@ from shardkit.packing.pictures import (
 )
 from shardkit.packing.tokenize import reopen, slices, tokenize
 from shardkit.samples.sample import SampleBatch, sample_checksums
-from shardkit.system.blocks import block_sums
+from shardkit.system.file_io import block_sums
 from shardkit.system.refusals import os_errors
 
 CLS = "cls"

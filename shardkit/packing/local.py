@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import shardkit.errors
+from shardkit import system
 from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus
@@ -28,8 +29,7 @@ from shardkit.packing.answers import rebuild
 from shardkit.packing.engine import Backlog
 from shardkit.packing.job import Job, Setup, commit_job, write_job
 from shardkit.packing.worker import serve
-from shardkit.system import program
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import write_full
 from shardkit.system.progress import Progress
 
 START_AFTER_S = 1.5
@@ -138,7 +138,7 @@ def can_fork() -> bool:
     is_alone = threading.active_count() == 1 and "obstore" not in sys.modules
     # Without a stderr of ours, its number may be that of a worker's pipe.
     is_plain = sys.platform == "linux" and sys.stderr is not None
-    return program.is_command_line and is_alone and is_plain
+    return system.is_command_line and is_alone and is_plain
 
 
 class _Worker:

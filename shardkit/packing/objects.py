@@ -19,7 +19,7 @@ from shardkit.inputs.objects.numbered_rows import (
     splits_of,
 )
 from shardkit.inputs.objects.sample_forms import SampleForm
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack

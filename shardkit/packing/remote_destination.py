@@ -26,7 +26,7 @@ from shardkit.packing.dataset_files import dataset_files, left_over
 from shardkit.packing.destination import Destination, T
 from shardkit.remote.target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
-from shardkit.system.blocks import BLOCK_BYTES, block_sums
+from shardkit.system.file_io import BLOCK_BYTES, block_sums
 from shardkit.system.paths import as_path, file_size, show_path, user_cache
 
 STAGING_BYTES = 4 << 30

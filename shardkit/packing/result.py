@@ -13,7 +13,7 @@ from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
 from shardkit.packing.listing import ListedInput
 from shardkit.packing.options import Part
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 
 COMPLETE = "complete already, from an earlier run"
 """The note of a result that this call has not made."""

@@ -35,7 +35,7 @@ from shardkit.shards.locate import (
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
 from shardkit.storage.base import Foresees, Turn
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from shardkit.remote.lookahead import AHEAD_BLOCKS, AnnouncedLoop, Lookahead
 from shardkit.remote.request_limiter import RequestLimiter
 from shardkit.remote.store import RemoteFolder
 from shardkit.remote.urls import Url
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 WINDOW_BYTES = 256 << 20
 WINDOW_PART = 8

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardkit.order.epochs import Order
-from shardkit.system.blocks import BLOCK_BYTES
 from shardkit.system.byte_sizes import format_bytes
+from shardkit.system.file_io import BLOCK_BYTES
 
 WORTH_SAYING = {"full": 8.0, "block": 1.5}
 """Times the bytes of the dataset that an epoch fetches. A full shuffle has its price, and a block

@@ -17,10 +17,15 @@ from shardkit.memory import buffers
 from shardkit.memory.maps import mapped
 from shardkit.remote.cached_split import STAMPS, Stamps, blocks_of
 from shardkit.storage.base import Turn
-from shardkit.storage.copied import CopiedFiles, CopiedPiece, CopiedRanges
-from shardkit.storage.mapped import MappedRanges, map_limit
+from shardkit.storage.local_files import (
+    CopiedFiles,
+    CopiedPiece,
+    CopiedRanges,
+    MappedRanges,
+    map_limit,
+)
 from shardkit.storage.opened import Opened
-from shardkit.system.opening import OpenFile, open_file
+from shardkit.system.file_io import OpenFile, open_file
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
@@ -91,7 +96,7 @@ class CachedFiles:
             self._copies.read_into(out, numbers, starts, sizes)
 
     def piece(self, number: int, start: int, stop: int) -> CopiedPiece:
-        return CopiedPiece(self, number, start, stop)
+        return CopiedPiece(self.read_one, number, start, stop)
 
     def read_one(self, number: int, start: int, size: int) -> memoryview:
         """Return one range."""

@@ -27,9 +27,7 @@ from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.index.manifest import SplitInfo
 from shardkit.order.permutation import counted
 from shardkit.remote.private_folder import open_own, open_plain
-from shardkit.system.blocks import BLOCK_BYTES
-from shardkit.system.full_reads import pread
-from shardkit.system.full_writes import write_full
+from shardkit.system.file_io import BLOCK_BYTES, pread, write_full
 
 Stamps = np.ndarray[Any, np.dtype[np.uint32]]
 

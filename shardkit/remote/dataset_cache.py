@@ -27,7 +27,7 @@ from shardkit.remote.private_folder import open_own, read_whole, write_whole
 from shardkit.remote.protocol import ORIGIN
 from shardkit.remote.store import ForbiddenError, RemoteFolder
 from shardkit.remote.urls import Url
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 TRIES = 5
 """How often bytes with a wrong checksum are fetched, before that is an error."""

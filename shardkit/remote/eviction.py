@@ -18,7 +18,7 @@ from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote.cached_split import NEVER, STAMPS, CachedSplit
 from shardkit.remote.private_folder import open_own
 from shardkit.remote.protocol import ORIGIN
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 RESERVE_BYTES = 1 << 30
 """Space that a cache without a stated size leaves to others."""

@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.remote.cached_split import NEVER, CachedSplit
 from shardkit.remote.dataset_cache import DatasetCache
-from shardkit.system.blocks import BLOCK_BYTES
+from shardkit.system.file_io import BLOCK_BYTES
 
 GROUP_BLOCKS = 4
 """Of 1 MB: requests of 256 KiB cost twice the time of this process that these do, and larger ones

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 from shardkit.errors import StorageError
-from shardkit.system.full_reads import pread
+from shardkit.system.file_io import pread
 from shardkit.system.paths import show_path
 
 ELSEWHERE = (

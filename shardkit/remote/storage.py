@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import ShardMissingError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
-from shardkit.memory.whole_files import map_file
+from shardkit.memory.maps import map_file
 from shardkit.remote.cached_files import CachedFiles
 from shardkit.remote.cached_split import BlockMap
 from shardkit.remote.connection import ask, tell

@@ -35,7 +35,7 @@ from shardkit.remote.connection import ask
 from shardkit.remote.protocol import CLAIM, NO_NUMBERS
 from shardkit.remote.storage import RETRY_S, place_of
 from shardkit.remote.urls import Url
-from shardkit.system.blocks import block_sums
+from shardkit.system.file_io import block_sums
 
 _NOT_BY_NAME = SIGNPOSTS | TOKENIZER_FILES | {REJECTED_NAME}
 """Files of datasets, which are not known by their names: others may have such, too."""

@@ -21,8 +21,7 @@ from shardkit.errors import ChecksumError, DestinationError, ShardMissingError, 
 from shardkit.remote.protocol import CLAIM
 from shardkit.remote.store import RemoteFolder, version_of
 from shardkit.remote.urls import Url
-from shardkit.system.blocks import BLOCK_BYTES
-from shardkit.system.full_reads import read_full
+from shardkit.system.file_io import BLOCK_BYTES, read_full
 from shardkit.system.paths import show_path
 
 WHOLE_BYTES = 32 << 20

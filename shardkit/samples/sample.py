@@ -17,7 +17,7 @@ import xxhash
 
 from shardkit.arrays import Hashes
 from shardkit.errors import FormatError
-from shardkit.memory.chunks import CHUNK_BYTES, in_chunks
+from shardkit.memory.maps import CHUNK_BYTES, in_chunks
 
 Value = bytes | memoryview
 """A canonical value."""

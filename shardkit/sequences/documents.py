@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.memory.cache import remember
+from shardkit.memory.buffers import remember
 
 BLOCK_DOCUMENTS = 4096
 """Documents whose ends are found at once, in 20 us: what is kept for a split is one number for

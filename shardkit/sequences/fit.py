@@ -8,7 +8,7 @@ import numpy as np
 
 from shardkit.arrays import Integers, Tokens
 from shardkit.errors import UsageError
-from shardkit.memory.cache import remember
+from shardkit.memory.buffers import remember
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
 from shardkit.order.permutation import counted
 from shardkit.reading.dataset import Batch

@@ -11,7 +11,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.tokens.id_files import open_token_file
 

@@ -25,7 +25,7 @@ from shardkit.remote.options import RemoteOptions
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 

@@ -215,7 +215,7 @@ class ShardReader:
         if encodings or not plain or not encoding.nbytes or (sizes != encoding.nbytes).any():
             return None
         found = self._ranges(batch, name).joined(encoding.nbytes)
-        return None if found is None else found.view(encoding.dtype).reshape(-1, *encoding.shape)
+        return found.view(encoding.dtype).reshape(-1, *encoding.shape)
 
     def _checked(self, shards: Integers, starts: Integers, sizes: Integers, name: str) -> Files:
         files = self.files(name)

@@ -1,8 +1,8 @@
 """The seam between the read path and the bytes of a dataset, wherever they lie.
 
 A dataset is a set of files with names. Files of the index are taken whole, those of shards by
-ranges. :class:`shardkit.storage.folder.Folder` is a folder that the system can open; whatever can
-read ranges of bytes may stand behind the same seam.
+ranges. :class:`shardkit.storage.local_files.Folder` is a folder that the system can open; whatever
+can read ranges of bytes may stand behind the same seam.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ class Ranges(Protocol):
         just as many. In the files they have this dtype, unsigned, of no more bytes."""
         ...
 
-    def joined(self, size: int) -> Bytes | None:
-        """(B, size) uint8: the bytes of all in one array, which is the caller's to write to; each
-        has this size. None where :meth:`slices` are as fast."""
+    def joined(self, size: int) -> Bytes:
+        """Return (B, size) uint8: the bytes of all in one array, which is the caller's to write to;
+        each has this size."""
         ...
 
 

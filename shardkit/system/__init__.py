@@ -2,3 +2,6 @@
 
 Nothing here knows what a sample or a dataset is.
 """
+
+is_command_line = False
+"""Set by the command ``shardkit`` as it begins: then only our code runs here."""

@@ -1,4 +1,11 @@
-"""What files lie on: a disk of this machine, memory, or a network or another process."""
+"""What files lie on: a disk of this machine, memory, or a network or another process; and how much
+was read from a device, by the kernel's own counters.
+
+What a process caused to be fetched from below the page cache stands in ``/proc/self/io``, with
+what its threads and its children that have ended did; other processes' reads do not, as they do in
+``/proc/diskstats``, which is taken only where the kernel keeps no account of processes. File
+systems without a device below them (memory, network, FUSE) pass both by.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,25 @@ import ctypes
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shardkit.system.libc import libc
+
+@cache
+def libc() -> Any:
+    """Return the C library, for calls that Python does not have. They release the GIL."""
+    lib: Any = ctypes.CDLL(None, use_errno=True)
+    # Where an address has 32 bits, mmap's offsets have as many.
+    lib.map_file = getattr(lib, "mmap64", lib.mmap)
+    lib.map_file.restype = ctypes.c_void_p
+    lib.map_file.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    lib.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    lib.statfs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    lib.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return lib
+
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 """File systems whose files are nowhere but in memory."""
@@ -50,13 +71,15 @@ _STATFS_BYTES = 512
 
 
 def is_remote(path: Path) -> bool:
-    """Whether a file or folder, links followed, lies on one of :data:`REMOTE`. False where nobody
-    knows, as on systems other than Linux, or where nothing is under the path."""
+    """Return True if a file or folder, links followed, lies on one of :data:`REMOTE`.
+
+    False if nobody knows, as on systems other than Linux, or where nothing is under the path.
+    """
     return type_of(path) in REMOTE
 
 
 def type_of(path: Path) -> int:
-    """The number of the file system's type; 0 where nobody knows."""
+    """Return the number of the file system's type; 0 if nobody knows."""
     if sys.platform != "linux":
         return 0
     status = ctypes.create_string_buffer(_STATFS_BYTES)
@@ -70,29 +93,34 @@ def type_of(path: Path) -> int:
 
 class Mount(NamedTuple):
     """A line of ``/proc/self/mountinfo``: where, of what type, major:minor, and of what: the path
-    of a device, a server's export, or any word."""
+    of a device, a server's export, or any word; what part of the file system, with which options of
+    its own."""
 
     point: str
     kind: str
     device: str
     source: str = ""
+    top: str = "/"
+    options: str = ""
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """``/proc/self/mountinfo``, as in Documentation/filesystems/proc.rst, section 3.5."""
+    """Parse ``/proc/self/mountinfo``, as in Documentation/filesystems/proc.rst, section 3.5."""
     mounts = []
     for line in text.splitlines():
         fields, _, rest = line.partition(" - ")
-        parts, kinds = fields.split(), rest.split()
-        if len(parts) > 4 and kinds:
-            point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), parts[4])
-            mounts.append(Mount(point, kinds[0], parts[2], kinds[1] if len(kinds) > 1 else ""))
+        parts, (kind, source, options) = fields.split(), [*rest.split(), "", "", ""][:3]
+        if len(parts) > 4 and kind:
+            top, point = (
+                _OCTAL.sub(lambda found: chr(int(found[1], 8)), part) for part in parts[3:5]
+            )
+            mounts.append(Mount(point, kind, parts[2], source, top, options))
     return mounts
 
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that an absolute path without links lies in: the deepest, and of two at one point
-    the later, which hides the other."""
+    """Return the mount that an absolute path without links lies in: the deepest, and of two at one
+    point the later, which hides the other."""
     found = None
     for mount in mounts:
         point = mount.point.rstrip("/") + "/"
@@ -104,7 +132,7 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def is_in_memory(path: Path) -> bool:
-    """Whether files there are nowhere but in memory, so that none is ever cold."""
+    """Return True if files there are nowhere but in memory, so that none is ever cold."""
     mount = mount_at(path)
     return mount is not None and mount.kind in IN_MEMORY
 
@@ -115,3 +143,49 @@ def mount_at(path: Path) -> Mount | None:
     except OSError:
         return None
     return mount_of(os.path.realpath(path), parse_mounts(text))
+
+
+ON_DEVICES = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "overlay", "erofs", "squashfs", "jfs"}
+    | {"bcachefs", "vfat", "exfat", "ntfs3", "iso9660", "udf", "nilfs2", "reiserfs"}
+)
+"""Those that read by way of the block layer, where the kernel counts. ZFS, network file systems
+and FUSE do not."""
+
+SECTOR_BYTES = 512
+"""The unit of the kernel's block statistics, whatever the device's own sectors."""
+
+
+Counter = Callable[[], int]
+"""Bytes read from a device so far; only differences mean anything."""
+
+
+def counter(path: Path) -> Counter | None:
+    """Return what counts reads of the file system that holds a path; None if nothing does."""
+    mount = mount_at(path)
+    if mount is None or mount.kind not in ON_DEVICES:
+        return None
+    try:
+        read_by_process()
+    except (OSError, ValueError):  # a kernel without CONFIG_TASK_IO_ACCOUNTING
+        return _of_block_device(mount.device)
+    return read_by_process
+
+
+def read_by_process() -> int:
+    """Return the bytes that this process, and those it started that have ended, had fetched."""
+    text = Path("/proc/self/io").read_text()
+    found = re.search(r"^read_bytes: (\d+)$", text, re.MULTILINE)
+    if found is None:
+        raise ValueError("no read_bytes in /proc/self/io")
+    return int(found[1])
+
+
+def _of_block_device(device: str) -> Counter | None:
+    """Sectors read are the third number; Documentation/block/stat.rst."""
+    stat = Path(f"/sys/dev/block/{device}/stat")
+
+    def read() -> int:
+        return int(stat.read_text().split()[2]) * SECTOR_BYTES
+
+    return read if stat.exists() else None

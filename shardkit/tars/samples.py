@@ -25,7 +25,7 @@ from shardkit.formats.base import Extents
 from shardkit.index.manifest import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
-from shardkit.system.full_reads import pread
+from shardkit.system.file_io import pread
 from shardkit.system.paths import show_path
 from shardkit.tars.members import tar_members
 from shardkit.tars.scattered import regroup

@@ -21,9 +21,9 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.samples.split_names import splits_by_words
-from shardkit.storage.folder import Folder
+from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.stamps import size_and_stamp

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import FormatError, UsageError
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.system.paths import show_path
 from shardkit.tokens.backend import is_refusal, library
 from shardkit.tokens.spec import MAX_FILE_BYTES

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardkit.arrays import Tokens
 from shardkit.errors import FormatError
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.system.paths import show_path
 
 META = "meta.json"

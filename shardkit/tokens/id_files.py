@@ -22,7 +22,7 @@ import xxhash
 
 from shardkit.arrays import Integers, Tokens
 from shardkit.errors import CorpusError, FormatError, UsageError
-from shardkit.memory.whole_files import map_whole
+from shardkit.memory.maps import map_whole
 from shardkit.system.paths import show_path
 from shardkit.tokens.id_evidence import dtype_of, refuse_other_files, wide_dtype
 from shardkit.tokens.spec import MAX_VOCABULARY

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.errors import ChecksumError, FormatError, UsageError
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.system.paths import show_path
 from shardkit.tokens.awkward import awkward_texts
 from shardkit.tokens.definition import added_tokens, parse_definition

@@ -26,7 +26,7 @@ from shardkit.inputs.base import Claim, Look, Run, Strength
 from shardkit.inputs.file_parts import Scalar, view_of
 from shardkit.inputs.files import cut_ending, input_stamp, join
 from shardkit.inputs.folders import split_of
-from shardkit.system.full_reads import pread
+from shardkit.system.file_io import pread
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 

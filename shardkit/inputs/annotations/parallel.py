@@ -34,7 +34,7 @@ from shardkit.inputs.file_parts import (
 from shardkit.inputs.files import FolderListing, cut_ending, extension, join, pass_over, walk
 from shardkit.inputs.folders import nothing_found, split_folders, split_of
 from shardkit.inputs.guards import ANNOTATIONS, COMPANION, Role, role_of
-from shardkit.memory.whole_files import read_file
+from shardkit.memory.maps import read_file
 from shardkit.system.paths import first_few, show_path
 
 HALF = 0.5

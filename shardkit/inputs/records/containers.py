@@ -56,8 +56,8 @@ from shardkit.samples.tf_records import (
     parse_example,
     record_places,
 )
-from shardkit.storage.folder import Folder
-from shardkit.system.full_reads import pread
+from shardkit.storage.local_files import Folder
+from shardkit.system.file_io import pread
 from shardkit.system.paths import first_few, show_path
 
 LOOK_RECORDS = 100

@@ -23,7 +23,7 @@ from shardkit.inputs.lines import is_compressed, line_pieces, plain_name
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, RecordFiles, SampleFile
 from shardkit.inputs.tables.column_fields import field_base
 from shardkit.samples.sample import Value, part_of_file
-from shardkit.system.full_reads import pread
+from shardkit.system.file_io import pread
 
 HEAD_BYTES = 256 << 10
 """Bytes of the first file whose keys are looked at, to name those that are left out."""

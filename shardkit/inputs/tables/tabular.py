@@ -37,8 +37,8 @@ from shardkit.inputs.tables.column_fields import (
     make_plan,
     rows_of,
 )
-from shardkit.memory.whole_files import read_file
-from shardkit.system.full_reads import pread
+from shardkit.memory.maps import read_file
+from shardkit.system.file_io import pread
 from shardkit.system.paths import show_path
 
 BATCH_BYTES = 8 << 20

@@ -27,8 +27,7 @@ from shardkit.sequences.dataset import TokenDataset
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
 from shardkit.storage.base import Turn
-from shardkit.system.disk_reads import counter
-from shardkit.system.file_systems import is_in_memory
+from shardkit.system.file_systems import counter, is_in_memory
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors

@@ -21,9 +21,8 @@ from typing import IO
 from shardkit.errors import UsageError
 from shardkit.measure.doctor import keeper
 from shardkit.measure.doctor.evidence import SystemEvidence
-from shardkit.system import counters
-from shardkit.system.processes import usage_of
-from shardkit.system.resources import allowance, control_groups
+from shardkit.system import resources
+from shardkit.system.resources import allowance, control_groups, usage_of
 from shardkit.watching import attach
 from shardkit.watching.attach import ENVIRONMENT, PLAN_NAME
 from shardkit.watching.event_log import read_file
@@ -141,20 +140,20 @@ def _tell(kept: subprocess.Popen[bytes], group: int) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Counts of the kernel at a moment, of :mod:`shardkit.system.counters`."""
+    """Counts of the kernel at a moment, of :mod:`shardkit.system.resources`."""
 
     at: float
-    cores: dict[int, counters.CoreTime]
-    throttling: dict[Path, counters.Throttling]
+    cores: dict[int, resources.CoreTime]
+    throttling: dict[Path, resources.Throttling]
 
 
 def snapshot(root: Path = Path("/")) -> Snapshot:
     """Return one of now; ``root`` is of the tree that ``/proc`` and ``/sys`` lie in."""
-    cores = counters.core_times(root)
+    cores = resources.core_times(root)
     if hasattr(os, "sched_getaffinity"):
         mine = os.sched_getaffinity(0)
         cores = {core: times for core, times in cores.items() if core in mine}
-    return Snapshot(time.monotonic(), cores, counters.throttling(control_groups(root)))
+    return Snapshot(time.monotonic(), cores, resources.throttling(control_groups(root)))
 
 
 def used(first: Snapshot, processes: Iterable[int], root: Path = Path("/")) -> SystemEvidence:

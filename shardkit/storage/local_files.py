@@ -1,0 +1,315 @@
+"""A folder that the system can open, as the storage of a dataset: its files are mapped, or copied.
+
+Values of a mapped file are slices of the map. That costs no copy, but a file that is cut short
+while it is mapped ends the process (SIGBUS), and whoever writes to it changes what was read. So
+files are copied, each range once, where a map would not be safe (behind a network or another
+process) or where their bytes may not change (``verify=True``): what was checked is then what is
+used, and a file that is cut short, or a network that fails, is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from shardkit.arrays import Array, Bytes, Integers
+from shardkit.errors import FormatError
+from shardkit.memory import buffers, gather
+from shardkit.memory.maps import map_file, map_whole, will_need
+from shardkit.storage.base import Files, Turn
+from shardkit.storage.opened import Check, Opened, OpenLimit, Warmth, worth_announcing
+from shardkit.system.file_io import OpenFile, open_file, pread, pread_full
+from shardkit.system.file_systems import is_remote
+from shardkit.system.paths import show_path
+from shardkit.system.refusals import os_errors
+
+T = TypeVar("T")
+Announce = Callable[[Opened[T], Integers, Integers, Integers], None]
+ReadOne = Callable[[int, int, int], bytes | memoryview]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """:class:`shardkit.storage.base.Storage` of the files in one folder, or of links in it.
+
+    Attributes:
+        check: called after each file is opened: raises if these are not the files that they were.
+    """
+
+    path: Path
+    check: Callable[[], object] = field(default=int, compare=False)
+
+    def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
+        """Map it, or read it: as :func:`shardkit.memory.maps.map_file` does."""
+        try:
+            return map_file(self.path / name, num_bytes, copied=copied)
+        finally:
+            self.check()
+
+    def size(self, name: str) -> int:
+        with closing(open_file(self.path / name)) as file:
+            return file.num_bytes
+
+    def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
+        if copied or must_copy(self.path, names):
+            return CopiedFiles(self.path, names, sizes, check=self.check)
+        return MappedFiles(self.path, names, sizes, check=self.check)
+
+    def show(self, name: str) -> str:
+        return show_path(self.path / name)
+
+
+def must_copy(folder: Path, names: Sequence[str]) -> bool:
+    """Return True if files are not safe to map where they lie. An index beside links to tars may be
+    on another file system than they are."""
+    return any(is_remote(path) for path in [folder, *(folder / name for name in names[:1])])
+
+
+MOST_MAPS = 32_768
+"""Maps that a process keeps at most: half of Linux's default limit of 65,530."""
+
+ANNOUNCE_BYTES = 16 << 10
+"""Values from this size on are announced before they are read: without that a cold one of 110 KB
+comes in as 27 page faults, one after another. Below it the page faults cost less than the call."""
+
+map_limit = OpenLimit(lambda: MOST_MAPS)
+
+
+class _Announced(Generic[T]):
+    """Files of which the kernel is told what will be read, while reading goes to the disk."""
+
+    def __init__(self, opened: Opened[T], announce: Announce[T]) -> None:
+        self._opened = opened
+        self._tell_kernel = announce
+        self.sizes = opened.sizes
+        self._warmth = Warmth()
+
+    def _announce_large(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            self._tell_kernel(
+                self._opened, *worth_announcing(numbers, starts, sizes, ANNOUNCE_BYTES)
+            )
+
+    def announce(
+        self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
+    ) -> None:
+        """Does nothing on platforms without ``madvise`` or ``posix_fadvise``."""
+        self._tell_kernel(self._opened, *worth_announcing(numbers, starts, sizes, 1))
+
+    def is_cold(self) -> bool:
+        return self._warmth.is_cold()
+
+
+# --- mapped -------------------------------------------------------------------------------
+
+
+class MappedFiles(_Announced[memoryview]):
+    """:class:`shardkit.storage.base.Files` of a folder, each mapped as a whole."""
+
+    def __init__(
+        self, folder: Path, names: Sequence[str], sizes: Sequence[int], check: Check = int
+    ) -> None:
+        maps = Opened(folder, names, sizes, map_whole, map_limit, check)
+        super().__init__(maps, _announce_maps)
+
+    def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> MappedRanges:
+        self._announce_large(numbers, starts, sizes)
+        return MappedRanges(self._opened, numbers, starts, sizes)
+
+    def piece(self, number: int, start: int, stop: int) -> memoryview:
+        return self._opened[number][start:stop]
+
+
+def _announce_maps(
+    maps: Opened[memoryview], numbers: Integers, starts: Integers, sizes: Integers
+) -> None:
+    if not len(numbers):
+        return
+    opened, which = np.unique(numbers, return_inverse=True)
+    # Held until they were announced: the address of a map that is gone may be another's.
+    held = [np.frombuffer(maps[number], np.uint8) for number in opened.tolist()]
+    addresses = np.array([view.ctypes.data for view in held], np.int64)
+    will_need(addresses[which] + starts, sizes)
+
+
+class MappedRanges:
+    """:class:`shardkit.storage.base.Ranges` of maps."""
+
+    __slots__ = ("_maps", "_numbers", "_sizes", "_starts")
+
+    def __init__(
+        self, maps: Opened[memoryview], numbers: Integers, starts: Integers, sizes: Integers
+    ) -> None:
+        self._maps = maps
+        self._numbers = numbers
+        self._starts = starts
+        self._sizes = sizes
+
+    def slices(self) -> list[memoryview]:
+        try:
+            return self._cut(self._maps.now)
+        except KeyError:  # not all of them are open
+            return self._cut(self._maps.held(self._numbers.tolist()))
+
+    def _cut(self, maps: dict[int, memoryview]) -> list[memoryview]:
+        starts = self._starts
+        return [
+            maps[number][start:end]
+            for number, start, end in zip(
+                self._numbers.tolist(),
+                starts.tolist(),
+                (starts + self._sizes).tolist(),
+                strict=True,
+            )
+        ]
+
+    def copy_to(self, out: Bytes) -> None:
+        gather.copy(self._rows(), out)
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        gather.widen(self._rows(), out, dtype)
+
+    def _rows(self) -> gather.Rows:
+        return gather.Rows(self._maps, self._numbers, self._starts, self._sizes)
+
+    def joined(self, size: int) -> Bytes:
+        out: Bytes = buffers.empty((len(self._starts), size), np.uint8)
+        self.copy_to(out.reshape(-1))
+        return out
+
+
+# --- copied -------------------------------------------------------------------------------
+
+MOST_OPEN = 1024
+"""Descriptors that all :class:`CopiedFiles` of a process keep at most; and a quarter of those that
+the process may have."""
+
+_MOST_BYTES = 1 << 62
+
+
+def _most_open() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_OPEN if limit == resource.RLIM_INFINITY else max(min(limit // 4, MOST_OPEN), 1)
+
+
+_limit = OpenLimit(_most_open)
+
+
+class CopiedFiles(_Announced[OpenFile]):
+    """:class:`shardkit.storage.base.Files` of a folder, of which each range is read once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        opener: Callable[[Path, int], OpenFile] = open_file,
+        advice: str = "restore it",
+        check: Check = int,
+    ) -> None:
+        super().__init__(Opened(folder, names, sizes, opener, _limit, check), _announce_files)
+        self._advice = advice
+
+    def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CopiedRanges:
+        self._announce_large(numbers, starts, sizes)
+        ends = sizes.cumsum()
+        # Of a hostile index the sum may be no int64.
+        if sizes.sum(dtype=np.float64) > _MOST_BYTES:
+            raise MemoryError
+        out: Bytes = buffers.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        self.read_into(out, numbers, starts, sizes)
+        return CopiedRanges(out, ends)
+
+    def read_into(self, out: Bytes, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        """Read the bytes of ranges, end to end, into memory that holds just as many."""
+        # What lies end to end in a file, as rows in stored order do, is one call.
+        is_first = np.ones(len(numbers), np.bool_)
+        is_first[1:] = (numbers[1:] != numbers[:-1]) | (starts[1:] != (starts + sizes)[:-1])
+        firsts = np.flatnonzero(is_first)
+        lasts = np.append(firsts, len(numbers))[1:] - 1
+        ends = [0, *sizes.cumsum()[lasts].tolist()]
+        number, view = 0, out.data
+        places = zip(
+            numbers[firsts].tolist(), starts[firsts].tolist(), ends, ends[1:], strict=False
+        )
+        try:
+            for number, start, at, end in places:
+                file = self._opened[number]  # kept until it was read, whoever closes it
+                got = pread_full(file.fd, view[at:end], start)
+                if got != end - at:
+                    raise self._cut_short(number, start, end - at, got)
+        except OSError:
+            with os_errors(f"reading {self._opened.show(number)}"):
+                raise
+
+    def piece(self, number: int, start: int, stop: int) -> CopiedPiece:
+        return CopiedPiece(self.read_one, number, start, stop)
+
+    def read_one(self, number: int, start: int, size: int) -> bytes:
+        """Read one range, at once."""
+        file = self._opened[number]
+        with os_errors(f"reading {self._opened.show(number)}"):
+            data = pread(file.fd, size, start)
+        if len(data) != size:
+            raise self._cut_short(number, start, size, len(data))
+        return data
+
+    def _cut_short(self, number: int, start: int, size: int, got: int) -> FormatError:
+        return FormatError(
+            f"{self._opened.show(number)} was cut short while it was open: expected {size} bytes"
+            f" from byte {start} on, got {got}; {self._advice}"
+        )
+
+
+def _announce_files(
+    files: Opened[OpenFile], numbers: Integers, starts: Integers, sizes: Integers
+) -> None:
+    if hasattr(os, "posix_fadvise"):
+        for number, start, size in np.stack([numbers, starts, sizes], axis=1).tolist():
+            os.posix_fadvise(files[number].fd, start, size, os.POSIX_FADV_WILLNEED)
+
+
+class CopiedRanges:
+    """:class:`shardkit.storage.base.Ranges` in one buffer."""
+
+    __slots__ = ("_buffer", "_ends")
+
+    def __init__(self, buffer: Bytes, ends: Integers) -> None:
+        self._buffer = buffer
+        self._ends = ends
+
+    def slices(self) -> list[memoryview]:
+        view, ends = buffers.view_of(self._buffer), self._ends.tolist()
+        return [view[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def copy_to(self, out: Bytes) -> None:
+        out[:] = self._buffer
+
+    def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
+        out[:] = self._buffer.view(dtype)
+
+    def joined(self, size: int) -> Bytes:
+        return self._buffer.reshape(-1, size)
+
+
+class CopiedPiece:
+    """Bytes of one file; each slice is read when it is taken."""
+
+    __slots__ = ("_number", "_read_one", "_start", "_stop")
+
+    def __init__(self, read_one: ReadOne, number: int, start: int, stop: int) -> None:
+        self._read_one = read_one
+        self._number = number
+        self._start = start
+        self._stop = stop
+
+    def __getitem__(self, wanted: slice) -> bytes | memoryview:
+        start, stop, _ = wanted.indices(self._stop - self._start)
+        return self._read_one(self._number, self._start + start, max(stop - start, 0))
