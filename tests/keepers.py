@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import settle
 
-from shardkit.remote import connection, storage
+from shardkit.remote import cached_storage, connection
 
 LINGER_S = 0.1
 KEEPER = re.compile(rb"shardkit\.remote\.server|keeper_forks\.py")
@@ -45,7 +45,7 @@ def kill_keepers(within: Path) -> int:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_keepers: None) -> Iterator[Path]:
     """A folder for a cache, whose keeper ends soon after the test's last reader, or it fails."""
     monkeypatch.setattr(connection, "LINGER_S", LINGER_S)
-    monkeypatch.setattr(storage, "RETRY_S", 10.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 10.0)
     yield tmp_path / "cache"
     connection._connections.__init__()  # type: ignore[misc]
     is_ended = settle(lambda: not keepers(tmp_path), 5)

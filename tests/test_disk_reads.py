@@ -49,7 +49,7 @@ def test_the_mount_of_a_path(path: str, kind: str, at: str) -> None:
 
 def test_nonsense_among_mounts_is_passed_over() -> None:
     assert parse_mounts("\n- \nx y z - ext4\n1 2 3:4 / /a rw - ext4 d rw") == [
-        Mount("/a", "ext4", "3:4", "d")
+        Mount("/a", "ext4", "3:4", "d", "/", "rw")
     ]
     assert mount_of("/a", []) is None
 

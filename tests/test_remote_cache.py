@@ -20,8 +20,8 @@ from shardkit.errors import StorageError
 from shardkit.operations.cache import cache as contents
 from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
+from shardkit.remote.cached_storage import Remote
 from shardkit.remote.eviction import kept_bytes
-from shardkit.remote.storage import Remote
 
 
 @pytest.fixture(scope="module")

@@ -22,17 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import StorageError
-from shardkit.remote import cached_split, disk_writes
-from shardkit.remote.block_cache import BlockCache
+from shardkit.remote import block_cache, cached_split
+from shardkit.remote.block_cache import BlockCache, DiskWrites
 from shardkit.remote.cached_split import NEVER, BlockMap, CachedSplit
-from shardkit.remote.disk_writes import DiskWrites
 from shardkit.remote.eviction import Evictor
 from shardkit.remote.urls import Url
 from shardkit.system.file_io import BLOCK_BYTES
 
 NUM_BLOCKS = 12
 
-write = disk_writes._write
+write = block_cache._write
 
 
 class Disk:
@@ -97,7 +96,7 @@ class Held:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     held = Held()
-    monkeypatch.setattr(disk_writes, "_write", held)
+    monkeypatch.setattr(block_cache, "_write", held)
     yield held
     held.may_end.set()
 
@@ -210,7 +209,7 @@ def test_a_write_that_fails_leaves_nothing(disk: Disk, monkeypatch: pytest.Monke
 
     async def test() -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(disk_writes, "_write", full)
+            patched.setattr(block_cache, "_write", full)
             with pytest.raises(OSError, match="No space"):
                 await disk.put(7, 4)
         assert disk.there() == [] and disk.used() == 0
@@ -241,7 +240,7 @@ def test_a_file_that_cannot_be_made(disk: Disk) -> None:
 
 def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the disk has nothing more to do, and they should have copied it."""
-    monkeypatch.setattr(disk_writes, "COPY_S", 0.2)
+    monkeypatch.setattr(block_cache, "COPY_S", 0.2)
     disk = Disk(tmp_path, 3)
 
     async def test() -> None:
@@ -258,8 +257,8 @@ def test_readers_that_hold_all_are_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_nobody_waits_for_ever_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the disk always has something to do."""
-    monkeypatch.setattr(disk_writes, "COPY_S", 0.1)
-    monkeypatch.setattr(disk_writes, "SLOW_S", 0.5)
+    monkeypatch.setattr(block_cache, "COPY_S", 0.1)
+    monkeypatch.setattr(block_cache, "SLOW_S", 0.5)
     disk = Disk(tmp_path, 3)
     disk.evictor.hold(1, disk.split, np.arange(3))
     disk.evictor.add(disk.split, np.arange(3))
@@ -324,7 +323,7 @@ def test_a_disk_that_gives_nothing_back(
 def test_one_write_that_never_ends_is_a_stuck_disk(
     disk: Disk, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_writes, "SLOW_S", 0.2)
+    monkeypatch.setattr(block_cache, "SLOW_S", 0.2)
 
     async def test() -> None:
         with pytest.raises(OSError, match="its disk is stuck"):
@@ -337,16 +336,16 @@ def test_one_write_that_never_ends_is_a_stuck_disk(
 def test_what_is_being_written_keeps_its_slot(disk: Disk, held: Held) -> None:
     """Else a fast network would fill the memory that a slow disk does not empty."""
 
-    async def read_checked(split: CachedSplit, first: int, count: int) -> memoryview:
+    async def read_checked(first: int, count: int) -> memoryview:
         return memoryview(b"".join(disk.bytes[first : first + count]))
 
     async def test() -> None:
         cache = BlockCache(disk.folder)
         cache.evictor, cache.writes = disk.evictor, disk.writes
-        dataset: Any = SimpleNamespace(
-            remote=SimpleNamespace(url=Url("http://host/ds")), read_checked=read_checked
-        )
-        needing = asyncio.ensure_future(cache.need(1, disk.split, dataset, np.array([8, 9])))
+        split: Any = disk.split
+        split.dataset = SimpleNamespace(remote=SimpleNamespace(url=Url("http://host/ds")))
+        split.read_checked = read_checked
+        needing = asyncio.ensure_future(cache.need(1, split, np.array([8, 9])))
         await until(lambda: held.begun == 1)
         limiter = cache._limiters["host"]
         assert limiter._num_bytes == 2 * BLOCK_BYTES and not needing.done()
@@ -397,7 +396,7 @@ def test_whatever_happens_what_is_there_is_right(
         await asyncio.gather(*tasks)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(disk_writes, "_write", unsteady)
+        patched.setattr(block_cache, "_write", unsteady)
         run(test)
     there = np.array(disk.there(), np.int64)
     assert disk.used() == int(disk.blocks.bytes_of(there).sum())

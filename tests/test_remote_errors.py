@@ -21,8 +21,8 @@ from range_server import RangeServer, serving
 
 import shardkit
 from shardkit.errors import StorageError
-from shardkit.remote import connection, storage, store, target
-from shardkit.remote.causes import said
+from shardkit.remote import cached_storage, connection, object_store, remote_target
+from shardkit.remote.object_store import said
 
 SOON_S = 30
 """It takes 5 s or less; a machine that does other work may need more. Retries would take 120."""
@@ -86,8 +86,8 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
     for name in list(os.environ):
         if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "HF_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(storage, "RETRY_S", 120.0)
-    monkeypatch.setattr(target, "RETRY_S", 120.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 120.0)
+    monkeypatch.setattr(remote_target, "RETRY_S", 120.0)
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
 
@@ -197,7 +197,7 @@ def test_nothing_listens(
 ) -> None:
     """For who reads, who writes, and who packs what lies there."""
     nowhere = f"http://127.0.0.1:{_closed_port()}"
-    monkeypatch.setattr(store, "FIRST_S", 1.0)
+    monkeypatch.setattr(object_store, "FIRST_S", 1.0)
     assert "nothing listens there" in refused(f"{nowhere}/ds", cache)
     source = make_images(tmp_path / "source", 1, 1)
     for name, value in options_of("s3", "").items():
@@ -260,7 +260,7 @@ def test_who_reads_already_waits_for_a_server_that_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Longer than one who begins, and who fails meanwhile does not end it."""
-    monkeypatch.setattr(store, "FIRST_S", 0.5)
+    monkeypatch.setattr(object_store, "FIRST_S", 0.5)
     source, made = make_images(tmp_path / "source"), tmp_path / "at/ds"
     shardkit.pack(source, made, to="npy", workers=0, progress=False)
     with serving(made.parent) as server:
@@ -294,8 +294,8 @@ def test_only_whole_secrets_are_masked() -> None:
 
 @pytest.mark.parametrize("tag", ['"0x1"', "0x1", 'W/"0x1"'])
 def test_entity_tags_are_compared_without_quotes(tag: str) -> None:
-    assert store.version_of({"e_tag": tag}) == "0x1"
-    assert store.version_of({"e_tag": None}) == ""
+    assert object_store.version_of({"e_tag": tag}) == "0x1"
+    assert object_store.version_of({"e_tag": None}) == ""
 
 
 def test_paths_of_files_with_secrets_are_said(cache: Path) -> None:

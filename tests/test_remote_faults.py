@@ -19,7 +19,7 @@ from remote_sets import make_set, open_set, plain
 
 from shardkit import Loader
 from shardkit.errors import ChecksumError, ShardkitError, StorageError
-from shardkit.remote import storage
+from shardkit.remote import cached_storage
 
 DOWN_S = 3
 """How long a server is away; 20 was tried, too."""
@@ -62,7 +62,7 @@ def test_a_tenth_fails(server: RangeServer, made: Path, cache: Path, kind: str) 
 def test_what_always_fails_is_a_clear_error(
     server: RangeServer, made: Path, cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "RETRY_S", 2.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 2.0)
     remote = _open(server, made, cache)
     server.faults.kind, server.faults.rate = kind, 1.0
     began = time.monotonic()
@@ -79,7 +79,7 @@ def test_the_error_comes_within_retry_s(
     server: RangeServer, made: Path, cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For all who wait, however many blocks they want."""
-    monkeypatch.setattr(storage, "RETRY_S", 2.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 2.0)
     remote = _open(server, made, cache)
     server.faults.kind, server.faults.rate, server.faults.everywhere = kind, 1.0, True
     server.faults.delays = (0.0, 30.0)
@@ -103,7 +103,7 @@ def test_a_server_that_is_down_for_some_seconds(
     server: RangeServer, made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache is too small to have all by then."""
-    monkeypatch.setattr(storage, "RETRY_S", 60.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 60.0)
     remote = _open(server, made, cache, cache_bytes=800_000)
     batches = iter(Loader(remote, 4, workers=0, seed=1))
     got = plain([next(batches)])
@@ -179,7 +179,7 @@ def test_secrets_are_nowhere(
 ) -> None:
     """Not on the disk, in a message, in a repr, in a pickle, or in the keeper's arguments."""
     secret = "wJalrXUtnFEMI7MDENGbPxRfiCY"
-    monkeypatch.setattr(storage, "RETRY_S", 2.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 2.0)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"id{secret}")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     monkeypatch.setenv("AWS_SESSION_TOKEN", f"token{secret}")

@@ -19,8 +19,8 @@ from range_server import RangeServer, serving
 import shardkit
 from shardkit.order.epochs import Order
 from shardkit.remote import connection
-from shardkit.remote.cache_advice import fitting_window, why_repeated
 from shardkit.remote.cached_split import BlockMap, blocks_of
+from shardkit.remote.cached_storage import fitting_window, why_repeated
 from shardkit.system.file_io import BLOCK_BYTES
 
 BATCH = 4

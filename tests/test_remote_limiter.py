@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.remote.request_limiter import MOST_BYTES, MOST_REQUESTS, RequestLimiter
+from shardkit.remote.block_cache import MOST_BYTES, MOST_REQUESTS, RequestLimiter
 
 
 @settings(max_examples=20, deadline=None)

@@ -60,7 +60,7 @@ def test_of_loops_that_have_ended_the_last_few_are_remembered() -> None:
     split: Any = Split(8)
     ahead, uses = Lookahead(), np.arange(8, dtype=np.int64)
     for number in range(3 * MOST_RESTING):
-        loop = ahead.loops[f"{number}", split] = AnnouncedLoop(1, split, split)
+        loop = ahead.loops[f"{number}", split] = AnnouncedLoop(1, split)
         loop.plan.tell(uses, uses)
         if number:  # the first goes on and on
             ahead.move(f"{number}", 0, True)
@@ -73,7 +73,7 @@ def test_a_loop_over_two_splits_has_a_plan_for_each() -> None:
     splits: list[Any] = [Split(4), Split(4)]
     ahead = Lookahead()
     for number, split in enumerate(splits):
-        loop = ahead.loops["loop", split] = AnnouncedLoop(0, split, split)
+        loop = ahead.loops["loop", split] = AnnouncedLoop(0, split)
         loop.plan.tell(np.array([2, 5]), np.array([number, 3]))
     ahead.move("loop", 2, False)
     found = [ahead.next_steps(split, np.arange(4)).tolist() for split in splits]
@@ -84,7 +84,7 @@ def test_the_rest_comes_once_little_is_missing() -> None:
     split: Any = SimpleNamespace(
         blocks=BlockMap(["a"], [20 * BLOCK_BYTES]), stamps=np.zeros(21, np.uint32), num_there=0
     )
-    loop = AnnouncedLoop(1, split, split)
+    loop = AnnouncedLoop(1, split)
     found = []
     for count in (6, 18, 20):
         split.stamps[:count], split.num_there = 1, count

@@ -18,8 +18,8 @@ import shardkit
 from shardkit.errors import DatasetMissingError, StorageError, UsageError
 from shardkit.operations.cache import clear_cache
 from shardkit.remote import connection
-from shardkit.remote.causes import said
-from shardkit.remote.options import as_settings
+from shardkit.remote.object_store import said
+from shardkit.remote.urls import as_settings
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_public_bucket_of_another_server(
 
 def test_options_are_in_no_repr_and_wrong_ones_say_no_value() -> None:
     given = {"AWS_SECRET_ACCESS_KEY": "hush"}
-    options = shardkit.remote.options.RemoteOptions.of(None, None, given)
+    options = shardkit.remote.urls.RemoteOptions.of(None, None, given)
     assert "hush" not in repr(options)
     with pytest.raises(UsageError, match="storage_options has no 'key'") as caught:
         as_settings({"key": "hush"})

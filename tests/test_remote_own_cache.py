@@ -14,7 +14,7 @@ from remote_sets import make_set, open_set, plain
 
 from shardkit.errors import StorageError
 from shardkit.remote import connection
-from shardkit.remote.protocol import LOCK, LOG, SOCKET
+from shardkit.remote.connection import LOCK, LOG, SOCKET
 
 ANOTHER = 65534
 

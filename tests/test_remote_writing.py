@@ -19,7 +19,7 @@ from s3_server import S3, kill, s3, s3_endpoint  # noqa: F401
 import shardkit
 from shardkit.errors import DestinationError, StorageError
 from shardkit.packing import remote_destination
-from shardkit.remote import connection, target, writing
+from shardkit.remote import bucket_transfers, connection, remote_target
 from shardkit.system.paths import file_size
 
 
@@ -27,7 +27,7 @@ from shardkit.system.paths import file_size
 def _quickly(forked_keepers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keepers end soon, and all that is kept lies below this test's folder."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
-    monkeypatch.setattr(target, "RETRY_S", 20.0)
+    monkeypatch.setattr(remote_target, "RETRY_S", 20.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_fails_now_and_then(source: Path, s3: S3, kind: str, tmp_p
 
 def large(folder: Path) -> Path:
     """A file that goes in parts."""
-    data = np.random.default_rng(1).integers(0, 256, writing.WHOLE_BYTES + 99, np.uint8)
+    data = np.random.default_rng(1).integers(0, 256, bucket_transfers.WHOLE_BYTES + 99, np.uint8)
     write(folder / "large.bin", data.tobytes())
     return folder
 

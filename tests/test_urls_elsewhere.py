@@ -56,7 +56,7 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setattr("shardkit.shards.locate.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"obstore library: pip install 'shardkit\[cloud\]'"):
         shardkit.open(URL)
-    assert importlib.util.find_spec("shardkit.remote.store") is not None
+    assert importlib.util.find_spec("shardkit.remote.object_store") is not None
 
 
 @pytest.mark.parametrize("command", ["stage", "convert", "pack"])

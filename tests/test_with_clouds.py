@@ -18,7 +18,7 @@ from range_server import serving
 
 import shardkit
 from shardkit.errors import DatasetMissingError, DestinationError, ShardkitError, StorageError
-from shardkit.remote import connection, storage, target, writing
+from shardkit.remote import bucket_transfers, cached_storage, connection, remote_target
 
 FOLDER = "a b/bilder-ä"
 
@@ -27,8 +27,8 @@ FOLDER = "a b/bilder-ä"
 def _quickly(forked_keepers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keepers end soon, errors come soon, and all that is kept lies in this test's folder."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
-    monkeypatch.setattr(storage, "RETRY_S", 20.0)
-    monkeypatch.setattr(target, "RETRY_S", 20.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 20.0)
+    monkeypatch.setattr(remote_target, "RETRY_S", 20.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -87,7 +87,7 @@ def test_overwriting(source: Path, cloud: Cloud, tmp_path: Path) -> None:  # noq
 
 
 def test_a_large_shard_goes_in_parts(cloud: Cloud, tmp_path: Path) -> None:  # noqa: F811
-    data = os.urandom(writing.WHOLE_BYTES + 99)
+    data = os.urandom(bucket_transfers.WHOLE_BYTES + 99)
     write(tmp_path / "large" / "large.bin", data)
     pack(tmp_path / "large", f"{cloud.url}/ds", corpus="files")
     assert shardkit.verify(f"{cloud.url}/ds", against=tmp_path / "large", progress=False).ok

@@ -12,7 +12,7 @@ from click import option
 from shardkit.errors import UsageError
 from shardkit.formats import FORMATS
 from shardkit.images.choice import FORMATS as IMAGE_FORMATS
-from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, STANDS_FOR, as_settings, environment
+from shardkit.remote.urls import CACHE_BYTES, CACHE_DIR, STANDS_FOR, as_settings, environment
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import is_url
 

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.manifest import read_info
-from shardkit.remote.connection import ask
+from shardkit.remote.connection import ORIGIN, ask
 from shardkit.remote.eviction import datasets_in, kept_bytes
-from shardkit.remote.options import default_cache
-from shardkit.remote.protocol import ORIGIN
-from shardkit.remote.urls import as_url
+from shardkit.remote.urls import as_url, default_cache
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
 

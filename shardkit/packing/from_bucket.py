@@ -48,8 +48,8 @@ class Fetched(Spool):
 
     def fetch(self, url: Url) -> Path:
         """Fetch all files of the source into a folder of its name, and return that."""
-        from shardkit.remote.options import default_cache
-        from shardkit.remote.storage import ask_place
+        from shardkit.remote.cached_storage import ask_place
+        from shardkit.remote.urls import default_cache
 
         folder = self.folder / "fetched" / name_of(url)
         ask_place(url, default_cache(), {"do": "fetch bucket", "folder": str(folder)})

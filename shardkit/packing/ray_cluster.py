@@ -21,7 +21,7 @@ from typing import Any
 import shardkit
 from shardkit.errors import ShardkitError, StorageError, UsageError
 from shardkit.packing.answers import Answer, error_answer
-from shardkit.remote.options import CACHE_BYTES, CACHE_DIR, settings_of
+from shardkit.remote.urls import CACHE_BYTES, CACHE_DIR, settings_of
 from shardkit.system.resources import allowance
 
 _PASSING = {errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNRESET}

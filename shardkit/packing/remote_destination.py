@@ -24,7 +24,7 @@ from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
 from shardkit.packing.dataset_files import dataset_files, left_over
 from shardkit.packing.destination import Destination, T
-from shardkit.remote.target import RemoteTarget, Versions
+from shardkit.remote.remote_target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
 from shardkit.system.file_io import BLOCK_BYTES, block_sums
 from shardkit.system.paths import as_path, file_size, show_path, user_cache

@@ -18,10 +18,8 @@ from shardkit.errors import ChecksumError, DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import Order, check_shuffle
 from shardkit.reading.row_numbers import as_array, from_front, listed_rows, row_numbers
-from shardkit.remote.cache_advice import why_repeated
-from shardkit.remote.options import RemoteOptions
-from shardkit.remote.storage import Remote
-from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.remote.cached_storage import Remote, why_repeated
+from shardkit.remote.urls import RemoteOptions, Url, as_place, show_place
 from shardkit.samples.sample import KEY
 from shardkit.shards.joined import Joined
 from shardkit.shards.locate import (

@@ -4,34 +4,176 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import IndexFileError, StorageError
+from shardkit.formats.writev import write_all
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote.cached_split import CachedSplit, runs
 from shardkit.remote.dataset_cache import (
     REQUEST_BLOCKS,
     DatasetCache,
+    DatasetSplit,
     name_of,
     read_index,
     replaced,
 )
-from shardkit.remote.disk_writes import DiskWrites
-from shardkit.remote.eviction import Evictor, datasets_in
+from shardkit.remote.eviction import COPY_S, Evictor, datasets_in
 from shardkit.remote.lookahead import AHEAD_BLOCKS, AnnouncedLoop, Lookahead
-from shardkit.remote.request_limiter import RequestLimiter
-from shardkit.remote.store import RemoteFolder
+from shardkit.remote.object_store import RemoteFolder
 from shardkit.remote.urls import Url
 from shardkit.system.file_io import BLOCK_BYTES
+
+MOST_REQUESTS = 128
+MOST_BYTES = 256 << 20
+"""What the bodies of answers may take of the memory of the process."""
+
+
+class HasPriority(Protocol):
+    """A request, and whether it is made ahead: nobody waits for its answer yet."""
+
+    is_ahead: bool
+
+
+class RequestLimiter:
+    """Lets so many requests be made at once, and so many bytes of answers be in memory.
+
+    What somebody waits for goes first; of that, what came first. A request may cease to be ahead
+    while it waits.
+    """
+
+    def __init__(self) -> None:
+        self._num_requests = 0
+        self._num_bytes = 0
+        self._waiting: list[tuple[HasPriority, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def slot(self, request: HasPriority, num_bytes: int) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it until the answer has left the memory."""
+        admitted = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, num_bytes, admitted))
+        self._admit()
+        await admitted
+        try:
+            yield
+        finally:
+            self._num_requests -= 1
+            self._num_bytes -= num_bytes
+            self._admit()
+
+    def fail_waiting(self, error: Exception) -> None:
+        """Let all that wait fail, too: a server that does not answer would else be tried once more
+        for each, as long again."""
+        for _, _, admitted in self._waiting:
+            admitted.set_exception(error)
+        self._waiting.clear()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            chosen = next((one for one in self._waiting if not one[0].is_ahead), self._waiting[0])
+            _, num_bytes, admitted = chosen
+            is_full = self._num_requests and self._num_bytes + num_bytes > MOST_BYTES
+            if is_full or self._num_requests >= MOST_REQUESTS:
+                return
+            self._waiting.remove(chosen)
+            self._num_requests += 1
+            self._num_bytes += num_bytes
+            admitted.set_result(None)
+
+
+WRITES = 4
+"""At once, of one request's blocks each."""
+
+SLOW_S = 60.0
+"""A write that takes longer is stuck. As long as the disk works, blocks wait so long for space."""
+
+
+class DiskWrites:
+    """Writes to one cache.
+
+    The files, the space and the stamps are the event loop's alone; a thread has nothing but bytes,
+    and an open file to put them in. What is being written has its space, and does not go.
+    """
+
+    def __init__(self, evictor: Evictor) -> None:
+        self._evictor = evictor
+        self._threads = ThreadPoolExecutor(WRITES, "shardkit-write")
+        self._slots = asyncio.Semaphore(WRITES)
+        self._num_running = 0
+        self._ended = 0.0  # when the last did
+        self._changed = asyncio.Event()
+
+    async def put(self, split: CachedSplit, first: int, count: int, data: memoryview) -> None:
+        """Write neighbouring blocks of one file, which have their checksums.
+
+        Raises:
+            StorageError: readers hold too much, for longer than they copy it. OSError: the disk
+                says no, or is stuck.
+        """
+        numbers, is_there = np.arange(first, first + count), False
+        while not is_there:  # all may be forgotten while it is written
+            await self._reserve(split, numbers)
+            self._num_running += 1
+            try:
+                async with self._slots:
+                    number, start, _ = split.blocks.place(first)
+                    fd = split.open(number)
+                    loop = asyncio.get_running_loop()
+                    writing = loop.run_in_executor(self._threads, _write, fd, start, data)
+                    if not (await asyncio.wait([writing], timeout=SLOW_S))[0]:
+                        raise OSError(f"a write has taken over {SLOW_S:.0f} s; its disk is stuck")
+                    writing.result()
+                is_there = self._evictor.has_all(split, numbers)
+                if is_there:
+                    split.stamp(first, count)
+            finally:
+                self._num_running -= 1
+                self._ended = time.monotonic()
+                self._evictor.written(split, numbers, is_there=is_there)
+                self._changed.set()
+
+    async def _reserve(self, split: CachedSplit, numbers: Integers) -> None:
+        """Wait for space. Readers do not say when they have copied what they hold, so it is looked
+        for again and again; others that need less are not kept waiting meanwhile.
+
+        Raises:
+            StorageError: the disk has nothing to do, and readers have had the time to copy; or it
+                has taken too long.
+        """
+        since = time.monotonic()
+        while True:
+            try:
+                return self._evictor.reserve(split, numbers)
+            except StorageError:
+                now = time.monotonic()
+                is_idle = not self._num_running and now - max(since, self._ended) > 2 * COPY_S
+                if is_idle or now - since > SLOW_S:
+                    raise
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(COPY_S / 20):
+                    await self._changed.wait()
+
+
+def _write(fd: int, start: int, data: memoryview) -> None:
+    """Write all from there on, and close the file."""
+    try:
+        write_all(fd, [data], start)
+    finally:
+        os.close(fd)
+
 
 WINDOW_BYTES = 256 << 20
 WINDOW_PART = 8
@@ -52,8 +194,7 @@ Place = dict[str, Any]
 class Fetch:
     """Neighbouring blocks of one file, on their way by one request."""
 
-    dataset: DatasetCache
-    split: CachedSplit
+    split: DatasetSplit
     first: int
     count: int
     is_ahead: bool
@@ -76,7 +217,7 @@ class BlockCache:
         self._datasets: dict[str, DatasetCache] = {}
         self._remotes: dict[str, RemoteFolder] = {}  # the last used is the last
         self._limiters: defaultdict[str, RequestLimiter] = defaultdict(RequestLimiter)
-        self._coming: dict[tuple[CachedSplit, int], Fetch] = {}
+        self._coming: dict[tuple[DatasetSplit, int], Fetch] = {}
         self._num_ahead = 0  # blocks that come before anybody asked for them
 
     # --- datasets -------------------------------------------------------------------------
@@ -142,9 +283,7 @@ class BlockCache:
 
     # --- what readers ask for -------------------------------------------------------------
 
-    async def need(
-        self, reader: int, split: CachedSplit, dataset: DatasetCache, numbers: Integers
-    ) -> None:
+    async def need(self, reader: int, split: DatasetSplit, numbers: Integers) -> None:
         """Have these blocks, and keep them until this reader needs others.
 
         Raises:
@@ -155,7 +294,7 @@ class BlockCache:
             await asyncio.sleep(WAIT_S)  # nobody waits with a part that others need
         self.evictor.touch(split, numbers)
         try:
-            self._fetch_missing(split, dataset, numbers)
+            self._fetch_missing(split, numbers)
             coming = self._coming_of(split, numbers)
             for fetch in coming:
                 fetch.is_ahead = False
@@ -168,23 +307,21 @@ class BlockCache:
             self.evictor.release(reader)
             raise
 
-    def expect(self, split: CachedSplit, dataset: DatasetCache, numbers: Integers) -> None:
+    def expect(self, split: DatasetSplit, numbers: Integers) -> None:
         """Begin to fetch what a reader will need next, as far as half of the cache holds it."""
         _check_range(split, numbers)
         ends = split.blocks.bytes_of(numbers).cumsum()
         numbers = numbers[: int(ends.searchsorted(self.evictor.capacity() // 2, "right"))]
         self.evictor.touch(split, numbers)
-        self._fetch_missing(split, dataset, numbers, is_ahead=True)
+        self._fetch_missing(split, numbers, is_ahead=True)
 
-    def follow(
-        self, owner: int, name: str, split: CachedSplit, dataset: DatasetCache, told: Integers
-    ) -> None:
+    def follow(self, owner: int, name: str, split: DatasetSplit, told: Integers) -> None:
         """Note that a loop will read these blocks, too: (2 K,) int64, the steps, and the blocks."""
         steps, blocks = told.reshape(2, -1)
         _check_range(split, blocks)
         loop = self.lookahead.loops.get((name, split))
         if loop is None:
-            loop = self.lookahead.loops[name, split] = AnnouncedLoop(owner, dataset, split)
+            loop = self.lookahead.loops[name, split] = AnnouncedLoop(owner, split)
         loop.plan.tell(steps, blocks)
         self._fetch_ahead()
 
@@ -216,22 +353,17 @@ class BlockCache:
             numbers = loop.next_uses(at_once)
             if loop.reach == AHEAD_BLOCKS and self.evictor.holds_all(loop.split):
                 numbers = loop.with_neighbours(numbers)
-            self._fetch_missing(loop.split, loop.dataset, numbers, is_ahead=True)
+            self._fetch_missing(loop.split, numbers, is_ahead=True)
             loop.coming = [fetch.task for fetch in self._coming_of(loop.split, numbers)]
 
     def _complete(self) -> None:
         """Fetch what loops leave out of a split that fits as a whole."""
         for loop in self.lookahead.loops.values():
             if not self._coming and self.evictor.holds_all(loop.split):
-                self._fetch_missing(loop.split, loop.dataset, loop.rest(), is_ahead=True)
+                self._fetch_missing(loop.split, loop.rest(), is_ahead=True)
 
     def _fetch_missing(
-        self,
-        split: CachedSplit,
-        dataset: DatasetCache,
-        numbers: Integers,
-        *,
-        is_ahead: bool = False,
+        self, split: DatasetSplit, numbers: Integers, *, is_ahead: bool = False
     ) -> None:
         """Begin to fetch those blocks that are neither there nor on their way."""
         missing = [
@@ -248,23 +380,23 @@ class BlockCache:
             soonest = [min(next(steps) for _ in range(count)) for _, count in requests]
             requests = [requests[i] for i in np.argsort(soonest, kind="stable")]
         for first, count in requests:
-            fetch = Fetch(dataset, split, first, count, is_ahead)
+            fetch = Fetch(split, first, count, is_ahead)
             blocks_of_it = ((split, number) for number in range(first, first + count))
             self._coming |= dict.fromkeys(blocks_of_it, fetch)
             fetch.task = asyncio.create_task(self._fetch(fetch))
             fetch.task.add_done_callback(partial(self._finish, fetch, is_ahead))
 
-    def _coming_of(self, split: CachedSplit, numbers: Integers) -> list[Fetch]:
+    def _coming_of(self, split: DatasetSplit, numbers: Integers) -> list[Fetch]:
         coming = (self._coming.get((split, number)) for number in numbers.tolist())
         return [*dict.fromkeys(fetch for fetch in coming if fetch is not None)]
 
     async def _fetch(self, fetch: Fetch) -> None:
         split, first, count = fetch.split, fetch.first, fetch.count
         num_bytes = int(split.blocks.bytes_of(np.arange(first, first + count)).sum())
-        limiter = self._limiters[fetch.dataset.remote.url.host]
+        limiter = self._limiters[split.dataset.remote.url.host]
         async with limiter.slot(fetch, num_bytes):
             try:
-                data = await fetch.dataset.read_checked(split, first, count)
+                data = await split.read_checked(first, count)
             except StorageError as error:
                 limiter.fail_waiting(error)
                 raise

@@ -1,12 +1,14 @@
-"""How a reader reaches the server of a cache, which it starts if there is none.
+"""The way from a reader to the server of a cache, which it starts if there is none.
 
-Each thread has a connection of its own, so that nobody waits for another; a forked child begins
-anew. An answer that does not come because the server was killed is asked for again, of the next.
+A message is a JSON object, and maybe (B,) int64 numbers behind it. Each thread has a connection of
+its own, so that nobody waits for another; a forked child begins anew. An answer that does not come
+because the server was killed is asked for again, of the next.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import struct
@@ -18,13 +20,66 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, StorageError
-from shardkit.remote import protocol
 from shardkit.remote.private_folder import open_own
-from shardkit.remote.protocol import LOG, SOCKET
 from shardkit.system.paths import show_path
+
+SOCKET = "keeper.sock"
+LOCK = "keeper.lock"
+LOG = "keeper.log"
+"""Files of the server in the folder of a cache. They keep the names that they had first, so that
+servers of two versions lock each other out."""
+
+CLAIM = "shardkit-claim.json"
+"""The object behind a URL that says who is writing a dataset there."""
+
+ORIGIN = "origin"
+"""In the folder of a dataset: the URL that it was last opened by."""
+
+HEAD = struct.Struct("<II")
+"""Bytes of the JSON, and of the numbers."""
+
+MOST_BYTES = 64 << 20
+"""Of a message: 8 million blocks, which no batch has."""
+
+NO_NUMBERS: Integers = np.empty(0, np.int64)
+
+BEAT_S = 5.0
+"""A server that works on an answer says so this often."""
+
+BEAT = {"beat": True}
+
+UNANSWERED = ("soon", "follow", "at")
+"""Requests that nobody waits for."""
+
+
+def pack(said: dict[str, Any], numbers: Integers = NO_NUMBERS) -> bytes:
+    """Return one message as bytes."""
+    text = json.dumps(said).encode()
+    return HEAD.pack(len(text), 8 * len(numbers)) + text + numbers.tobytes()
+
+
+def receive(sock: socket.socket) -> dict[str, Any]:
+    """Wait for an answer, which has no numbers. Raises ConnectionError if the other side has
+    ended."""
+    size, _ = HEAD.unpack(_exactly(sock, HEAD.size))
+    answer: dict[str, Any] = json.loads(_exactly(sock, size))
+    return answer
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        got = sock.recv(count - len(data))
+        if not got:
+            raise ConnectionError("the server of the cache has ended")
+        data += got
+    return data
+
 
 START_S = 30
 """How long a server may take to begin."""
@@ -84,25 +139,29 @@ def _close_in_children() -> None:
     os.register_at_fork(after_in_child=lambda: _connections.__init__())  # type: ignore[misc]
 
 
-def ask(
-    folder: str, said: dict[str, Any], numbers: Integers = protocol.NO_NUMBERS
-) -> dict[str, Any]:
+def ask(folder: str, said: dict[str, Any], numbers: Integers = NO_NUMBERS) -> dict[str, Any]:
     """Ask the server of a cache, and wait for its answer.
 
     Raises:
         ShardkitError: what it answers. StorageError: there is none, and none can be started.
     """
-    message = protocol.pack(said, numbers)
+    message = pack(said, numbers)
     for tried in range(TRIES):
         try:
             connection = _connections.take(folder)
             connection.sendall(message)
-            answer: dict[str, Any] = protocol.BEAT
-            while answer == protocol.BEAT:
-                answer = protocol.receive(connection)
+            answer: dict[str, Any] = BEAT
+            while answer == BEAT:
+                answer = receive(connection)
             break
         except TimeoutError:
-            raise _silent(folder) from None
+            process, _ = _who(_connections.take(folder))
+            _connections.drop(folder)
+            raise StorageError(
+                f"the server of the cache {show_path(folder)} has said nothing for {SILENT_S:.0f}"
+                f" s: it is stopped, or its disk is stuck; `kill -9 {process}` ends it, and the"
+                " next reader starts another"
+            ) from None
         except StorageError:  # is an OSError, too
             raise
         except OSError as error:
@@ -121,9 +180,7 @@ def ask(
     return answer
 
 
-def tell(
-    folder: str, said: dict[str, Any], numbers: Integers = protocol.NO_NUMBERS
-) -> socket.socket | None:
+def tell(folder: str, said: dict[str, Any], numbers: Integers = NO_NUMBERS) -> socket.socket | None:
     """Say what has no answer; if the server has ended, nobody hears it.
 
     Returns:
@@ -131,14 +188,13 @@ def tell(
     """
     try:
         connection = _connections.take(folder)
-        connection.sendall(protocol.pack(said, numbers))
+        connection.sendall(pack(said, numbers))
         return connection
-    except OSError:
+    except BaseException as error:  # part of a message may have been sent
         _connections.drop(folder)
+        if not isinstance(error, OSError):
+            raise
         return None
-    except BaseException:  # part of a message may have been sent
-        _connections.drop(folder)
-        raise
 
 
 def _connected(folder: str) -> socket.socket:
@@ -161,23 +217,21 @@ def _connected(folder: str) -> socket.socket:
 def _connect(folder: str) -> socket.socket:
     """Connect by a short name: that of a socket has at most 107 bytes."""
     at = open_own(folder)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(SILENT_S)
     try:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(SILENT_S)
-        try:
-            connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
-        except OSError:
-            connection.close()
-            raise
+        connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
+        user = _who(connection)[1]
+        if user != os.geteuid():  # it would be told this user's credentials
+            raise StorageError(
+                f"the server of the cache {show_path(folder)} runs as another user ({user}, and not"
+                f" {os.geteuid()}): give a cache_dir of your own"
+            )
+    except BaseException:
+        connection.close()
+        raise
     finally:
         os.close(at)
-    user = _who(connection)[1]
-    if user != os.geteuid():  # it would be told this user's credentials
-        connection.close()
-        raise StorageError(
-            f"the server of the cache {show_path(folder)} runs as another user ({user}, and not"
-            f" {os.geteuid()}): give a cache_dir of your own"
-        )
     return connection
 
 
@@ -189,29 +243,17 @@ def _who(connection: socket.socket) -> tuple[int, int]:
     return process, user
 
 
-def _silent(folder: str) -> StorageError:
-    process, _ = _who(_connections.take(folder))
-    _connections.drop(folder)
-    return StorageError(
-        f"the server of the cache {show_path(folder)} has said nothing for {SILENT_S:.0f} s: it is"
-        f" stopped, or its disk is stuck; `kill -9 {process}` ends it, and the next reader starts"
-        " another"
-    )
-
-
 def _start(folder: str) -> None:
+    paths = os.pathsep.join(map(os.path.abspath, sys.path))
+    command = [sys.executable, "-m", "shardkit.remote.server", folder, str(LINGER_S)]
     try:
         started = subprocess.run(
-            [sys.executable, "-m", "shardkit.remote.server", folder, str(LINGER_S)],
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             cwd="/",
-            env={
-                **HEAP,
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
-            },
+            env={**HEAP, **os.environ, "PYTHONPATH": paths},
             check=False,
         )
     except OSError as error:

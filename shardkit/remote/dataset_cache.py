@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from shardkit.arrays import Hashes
 from shardkit.errors import (
     ChecksumError,
     IndexFileError,
@@ -22,10 +23,10 @@ from shardkit.errors import (
 )
 from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, is_sealed, parse_info
 from shardkit.remote.cached_split import BlockMap, CachedSplit
+from shardkit.remote.connection import ORIGIN
 from shardkit.remote.eviction import Evictor
+from shardkit.remote.object_store import ForbiddenError, RemoteFolder
 from shardkit.remote.private_folder import open_own, read_whole, write_whole
-from shardkit.remote.protocol import ORIGIN
-from shardkit.remote.store import ForbiddenError, RemoteFolder
 from shardkit.remote.urls import Url
 from shardkit.system.file_io import BLOCK_BYTES
 
@@ -68,7 +69,7 @@ class DatasetCache:
         write_whole(ORIGIN, self._at, remote.url.text.encode())  # by which it is known as ours
         write_whole(INDEX_NAME, self._at, index)
         self._evictor = evictor
-        self._splits: dict[str, CachedSplit] = {}
+        self._splits: dict[str, DatasetSplit] = {}
         self._index_files: dict[str, asyncio.Task[None]] = {}
 
     async def refuse_replaced(self) -> None:
@@ -138,7 +139,7 @@ class DatasetCache:
 
     # --- blocks -----------------------------------------------------------------------------
 
-    async def split(self, name: str) -> CachedSplit:
+    async def split(self, name: str) -> DatasetSplit:
         """Return the blocks of a split."""
         if name not in self.info.splits:
             raise IndexFileError(f"the dataset at {self.remote.url} has no split {name}")
@@ -146,44 +147,17 @@ class DatasetCache:
             sums = self.info.splits[name].index_file("sums")
             await self.fetch_index_file(sums)
             if name not in self._splits:  # another caller may have opened it meanwhile
-                self._splits[name] = self._open(name, sums)
+                blocks = BlockMap.of(self.info.splits[name])
+                values = np.frombuffer(read_whole(sums, self._at), "<u8")
+                if len(values) != len(blocks):
+                    raise IndexFileError(
+                        f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)}"
+                        " blocks"
+                    )
+                self._evictor.orphans.adopt(self.folder, name)
+                split = self._splits[name] = DatasetSplit(self, name, blocks, values)
+                self._evictor.add(split, np.array(sorted(split.unchecked), np.int64))
         return self._splits[name]
-
-    def _open(self, name: str, sums: str) -> CachedSplit:
-        blocks = BlockMap.of(self.info.splits[name])
-        values = np.frombuffer(read_whole(sums, self._at), "<u8")
-        if len(values) != len(blocks):
-            raise IndexFileError(
-                f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)} blocks"
-            )
-        self._evictor.orphans.adopt(self.folder, name)
-        split = CachedSplit(self.folder, name, blocks, values)
-        self._evictor.add(split, np.array(sorted(split.unchecked), np.int64))
-        return split
-
-    async def read_checked(self, split: CachedSplit, first: int, count: int) -> memoryview:
-        """Return the bytes of neighbouring blocks, all of which have their checksums.
-
-        Raises:
-            ChecksumError: one had a wrong one each time. StorageError: the dataset was replaced.
-        """
-        file, start, _ = split.blocks.place(first)
-        num_bytes = int(split.blocks.bytes_of(np.arange(first, first + count)).sum())
-        name, wrong = split.blocks.names[file], None
-        try:
-            for _ in range(TRIES):
-                data = await self.remote.read(name, start, num_bytes)
-                wrong = split.first_wrong(first, data)
-                if wrong is None:
-                    return data
-        except (ShardMissingError, StorageError):
-            await self.refuse_replaced()
-            raise
-        await self.refuse_replaced()
-        raise ChecksumError(
-            f"{self.remote.url / name}: bytes {start + (wrong or 0)} and following differ"
-            f" from those packed, {TRIES} times; `shardkit verify` tells more"
-        )
 
     def forget(self) -> None:
         """Drop all, of earlier servers, too: what lies behind the URL may have changed since."""
@@ -193,6 +167,38 @@ class DatasetCache:
         self._evictor.orphans.clear(self.folder)
         write_whole(INDEX_NAME, self._at, index)
         self._index_files.clear()
+
+
+class DatasetSplit(CachedSplit):
+    """The blocks of one split, and the dataset that they are fetched from."""
+
+    def __init__(self, dataset: DatasetCache, name: str, blocks: BlockMap, sums: Hashes) -> None:
+        super().__init__(dataset.folder, name, blocks, sums)
+        self.dataset = dataset
+
+    async def read_checked(self, first: int, count: int) -> memoryview:
+        """Return the bytes of neighbouring blocks, all of which have their checksums.
+
+        Raises:
+            ChecksumError: one had a wrong one each time. StorageError: the dataset was replaced.
+        """
+        file, start, _ = self.blocks.place(first)
+        num_bytes = int(self.blocks.bytes_of(np.arange(first, first + count)).sum())
+        name, wrong = self.blocks.names[file], None
+        try:
+            for _ in range(TRIES):
+                data = await self.dataset.remote.read(name, start, num_bytes)
+                wrong = self.first_wrong(first, data)
+                if wrong is None:
+                    return data
+        except (ShardMissingError, StorageError):
+            await self.dataset.refuse_replaced()
+            raise
+        await self.dataset.refuse_replaced()
+        raise ChecksumError(
+            f"{self.dataset.remote.url / name}: bytes {start + (wrong or 0)} and following differ"
+            f" from those packed, {TRIES} times; `shardkit verify` tells more"
+        )
 
 
 def name_of(index: bytes, url: Url) -> str:

@@ -16,8 +16,8 @@ from shardkit.arrays import Integers
 from shardkit.errors import StorageError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.remote.cached_split import NEVER, STAMPS, CachedSplit
+from shardkit.remote.connection import ORIGIN
 from shardkit.remote.private_folder import open_own
-from shardkit.remote.protocol import ORIGIN
 from shardkit.system.file_io import BLOCK_BYTES
 
 RESERVE_BYTES = 1 << 30

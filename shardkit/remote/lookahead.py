@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.remote.cached_split import NEVER, CachedSplit
-from shardkit.remote.dataset_cache import DatasetCache
+from shardkit.remote.dataset_cache import DatasetSplit
 from shardkit.system.file_io import BLOCK_BYTES
 
 GROUP_BLOCKS = 4
@@ -123,8 +123,7 @@ class AnnouncedLoop:
     """
 
     owner: int
-    dataset: DatasetCache
-    split: CachedSplit
+    split: DatasetSplit
     plan: NextUses = field(init=False)
     asked: int = 0
     distance: int = 0

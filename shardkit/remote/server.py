@@ -27,12 +27,11 @@ import numpy as np
 from shardkit import errors
 from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
-from shardkit.remote import protocol
+from shardkit.remote import connection
 from shardkit.remote.block_cache import BlockCache
-from shardkit.remote.bucket_files import fetch_bucket
+from shardkit.remote.bucket_transfers import Writing, fetch_bucket
+from shardkit.remote.connection import LOCK, LOG, SOCKET
 from shardkit.remote.private_folder import open_own
-from shardkit.remote.protocol import LOCK, LOG, SOCKET
-from shardkit.remote.writing import Writing
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -72,9 +71,9 @@ class Server:
         number = self._asked
         try:
             while True:
-                head = await reader.readexactly(protocol.HEAD.size)
-                sizes = protocol.HEAD.unpack(head)
-                if sum(sizes) > protocol.MOST_BYTES:
+                head = await reader.readexactly(connection.HEAD.size)
+                sizes = connection.HEAD.unpack(head)
+                if sum(sizes) > connection.MOST_BYTES:
                     return
                 asked = json.loads(await reader.readexactly(sizes[0]))
                 numbers = np.frombuffer(await reader.readexactly(sizes[1]), np.int64)
@@ -84,8 +83,8 @@ class Server:
                     return
                 answering = self._answered(number, asked, numbers)
                 answer = await self._with_beats(answering, writer)
-                if asked["do"] not in protocol.UNANSWERED:
-                    writer.write(protocol.pack(answer))
+                if asked["do"] not in connection.UNANSWERED:
+                    writer.write(connection.pack(answer))
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -97,6 +96,7 @@ class Server:
     async def _answered(
         self, number: int, asked: dict[str, Any], numbers: Integers
     ) -> dict[str, Any]:
+        """Return the answer, or an error, which the reader raises."""
         try:
             return await self._do(number, asked, numbers)
         except ShardkitError as error:
@@ -105,49 +105,40 @@ class Server:
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             what = "the disk is full; make cache_bytes smaller, or" if full else f"{error};"
-            return {
-                "error": "StorageError",
-                "message": f"the cache {self._cache.folder}: {what} use another cache_dir",
-            }
-        except Exception as error:  # noqa: BLE001  the reader raises it
-            return {
-                "error": "DataError",
-                "message": f"the cache {self._cache.folder}: {type(error).__name__}: {error}",
-            }
+            kind, why = "StorageError", f"{what} use another cache_dir"
+        except Exception as error:  # noqa: BLE001
+            kind, why = "DataError", f"{type(error).__name__}: {error}"
+        return {"error": kind, "message": f"the cache {self._cache.folder}: {why}"}
 
     async def _do(self, number: int, asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
         cache, what = self._cache, asked["do"]
         if what == "open":
             return {"name": (await cache.open(asked["place"])).folder.name}
-        if what == "at":
-            cache.move(asked["loop"], asked["step"], asked["is_resting"])
-            return {}
-        if what == "stats":
-            return {"bytes": cache.num_bytes}
-        if what == "clear":
-            cache.clear(asked["names"])
-            return {}
         if what == "write":
             return await self._writing.answer(asked, numbers)
         if what == "fetch bucket":
             return await fetch_bucket(asked)
+        if what == "at":
+            cache.move(asked["loop"], asked["step"], asked["is_resting"])
+            return {}
+        if what == "clear":
+            cache.clear(asked["names"])
+            return {}
         dataset = await cache.use(asked["name"], asked["place"])
+        if what == "stats":
+            return {"bytes": cache.num_bytes, "capacity": cache.evictor.capacity()}
         if what == "index file":
             await dataset.fetch_index_file(asked["file"])
-        elif what == "capacity":
-            return {"bytes": cache.evictor.capacity()}
         elif what == "unlisted":
             await dataset.fetch_unlisted(asked["file"])
         elif what == "forget":
             dataset.forget()
-        elif what in ("need", "soon", "follow"):
-            split = await dataset.split(asked["split"])
-            if what == "need":
-                await cache.need(number, split, dataset, numbers)
-            elif what == "soon":
-                cache.expect(split, dataset, numbers)
-            else:
-                cache.follow(number, asked["loop"], split, dataset, numbers)
+        elif what == "need":
+            await cache.need(number, await dataset.split(asked["split"]), numbers)
+        elif what == "soon":
+            cache.expect(await dataset.split(asked["split"]), numbers)
+        elif what == "follow":
+            cache.follow(number, asked["loop"], await dataset.split(asked["split"]), numbers)
         else:
             raise DataError(f"no such request: {what!r}; two versions of shardkit share a cache")
         return {}
@@ -163,8 +154,8 @@ class Server:
         """
         task = asyncio.ensure_future(answering)
         try:
-            while not (await asyncio.wait([task], timeout=protocol.BEAT_S))[0]:
-                writer.write(protocol.pack(protocol.BEAT))
+            while not (await asyncio.wait([task], timeout=connection.BEAT_S))[0]:
+                writer.write(connection.pack(connection.BEAT))
                 await writer.drain()
             return task.result()
         finally:

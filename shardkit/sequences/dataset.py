@@ -15,8 +15,7 @@ from shardkit.index.manifest import DatasetInfo
 from shardkit.order.epochs import EpochOrder, Shuffle
 from shardkit.reading.dataset import Batch, Dataset
 from shardkit.reading.row_numbers import from_front, row_numbers
-from shardkit.remote.options import RemoteOptions
-from shardkit.remote.urls import Url, as_place, show_place
+from shardkit.remote.urls import RemoteOptions, Url, as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit

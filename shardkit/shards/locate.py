@@ -21,8 +21,7 @@ from shardkit.index.manifest import (
     read_version,
     shared_file,
 )
-from shardkit.remote.options import RemoteOptions
-from shardkit.remote.urls import Url
+from shardkit.remote.urls import RemoteOptions, Url
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.base import Storage
 from shardkit.storage.local_files import Folder
@@ -30,7 +29,7 @@ from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 if TYPE_CHECKING:
-    from shardkit.remote.storage import Remote
+    from shardkit.remote.cached_storage import Remote
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def refuse_version(url: Url, version: int | None) -> None:
 def _open_remote(url: Url, options: RemoteOptions) -> Remote:
     if find_spec("obstore") is None:  # only the cache server may import it
         raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
-    from shardkit.remote.storage import open_remote
+    from shardkit.remote.cached_storage import open_remote
 
     try:
         remote = open_remote(url, options)

@@ -31,9 +31,8 @@ from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import DestinationError, ShardkitError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
 from shardkit.index.provenance import TOKENIZER_FILES
-from shardkit.remote.connection import ask
-from shardkit.remote.protocol import CLAIM, NO_NUMBERS
-from shardkit.remote.storage import RETRY_S, place_of
+from shardkit.remote.cached_storage import RETRY_S, place_of
+from shardkit.remote.connection import CLAIM, NO_NUMBERS, ask
 from shardkit.remote.urls import Url
 from shardkit.system.file_io import block_sums
 

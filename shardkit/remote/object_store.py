@@ -1,4 +1,5 @@
-"""Objects behind a URL, by obstore: the one place that uses the network.
+"""Objects behind a URL, by obstore: the one place that uses the network. And causes of failed
+requests, and what a user does about each.
 
 Only the server of a cache imports this, in a process of its own: children that are forked after
 obstore was used wait for ever.
@@ -7,25 +8,27 @@ obstore was used wait for ever.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote import causes
-from shardkit.remote.options import (
+from shardkit.remote import object_store
+from shardkit.remote.urls import (
     ENDPOINTS,
+    Url,
     check_endpoint,
     check_keys,
     environment,
     settings_of,
 )
-from shardkit.remote.urls import Url
 
 FIRST_S = 5.0
 """How long a command's first request is tried again: the name of the server may be wrong."""
@@ -73,7 +76,7 @@ class RemoteFolder:
         self._settings = settings
         self._retry_s = retry_s
         self._secrets = [
-            value for key, value in settings.items() if causes.SECRET.match(key) and value
+            value for key, value in settings.items() if object_store.SECRET.match(key) and value
         ]
         self._is_here = url.text.startswith("file:")
         if self._is_here and not self.MAKES_FOLDERS and not os.path.isdir(unquote(url.text[7:])):
@@ -137,7 +140,7 @@ class RemoteFolder:
                 return await obstore.head_async(store, name)
             except Exception as error:
                 is_missing = is_first and isinstance(error, FileNotFoundError)  # or the bucket is
-                if is_missing or causes.UNTOLD.search(str(error)):
+                if is_missing or object_store.UNTOLD.search(str(error)):
                     await obstore.get_range_async(store, name, start=0, length=1)
                 raise
 
@@ -202,13 +205,13 @@ class RemoteFolder:
             raise
         except Exception as error:
             whole = str(error)
-            if isinstance(error, FileNotFoundError) and not causes.NO_BUCKET.search(whole):
+            if isinstance(error, FileNotFoundError) and not object_store.NO_BUCKET.search(whole):
                 raise ShardMissingError(f"{what}: there is no such object") from error
-            advice, kind = causes.advice_on(error), StorageError
-            if not advice and causes.DENIED.search(whole):
+            advice, kind = object_store.advice_on(error), StorageError
+            if not advice and object_store.DENIED.search(whole):
                 scheme, kind = self.url.text.partition(":")[0], ForbiddenError
-                advice = causes.ADVICE_TO_DENIED.get(scheme, "web servers get no credentials")
-            text = causes.said(error, self._secrets).rstrip(".: ")
+                advice = object_store.ADVICE_TO_DENIED.get(scheme, "web servers get no credentials")
+            text = object_store.said(error, self._secrets).rstrip(".: ")
             raise kind(f"{what}: {text}{'; ' if advice else ''}{advice}") from error
 
 
@@ -286,3 +289,83 @@ def hub_token(settings: dict[str, str]) -> str:
         return Path(settings.get("HF_TOKEN_PATH") or Path(home, "token")).read_text().strip()
     except OSError:
         return ""
+
+
+SECRET = re.compile(r"(?!.*_(FILE|PATH|URI)$).*(KEY|SECRET|TOKEN|PASS)")
+"""Names of variables whose values are secret, and not the path of a file."""
+
+OF_THE_MACHINE = r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity/"
+"""Where credentials are asked for that are given nowhere: services of rented machines."""
+
+WHOLE_OBJECTS = "Received non-partial response|Range request not supported"
+HANGS_UP = r"Parse\(|ConnectionReset|IncompleteMessage"
+DENIED = re.compile("status code: (401|403)")
+UNTOLD = re.compile("status code: 4(?!04|08|25|29)")
+"""Answers to HEAD, which has no body, of which a GET brings the reason."""
+
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
+
+ADVICE = {
+    OF_THE_MACHINE: "there are no credentials in the environment, and none in a profile, and this"
+    " machine has none of its own; a public bucket needs --anonymous, or"
+    ' storage_options={"anonymous": True}',
+    "Connection refused": "nothing listens there: check the host and the port",
+    "dns error": "no such host: check the URL and the endpoint, or what else its name is made of:"
+    " AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME",
+    "InvalidContentType": "that server speaks no TLS: write http:// in place of https://",
+    HANGS_UP: "that server answers nothing that is HTTP: if it speaks TLS, write https://",
+    "builder error": "http:// is taken from --endpoint and its variables alone: set one of these",
+    "InvalidCertificate": "the certificate of that server is not trusted here",
+    WHOLE_OBJECTS: "that server sends whole objects where a range is asked for",
+    NO_BUCKET.pattern: "there is no such bucket: check its name, and the endpoint",
+    "ExpiredToken|InvalidToken": "renew AWS_SESSION_TOKEN and its two keys",
+    "InvalidAccessKeyId|SignatureDoes|Missing (Secret)?AccessKey": "check AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY",
+    "HeaderMalformed|PermanentRedirect|t LOCATION": "it is in another region: set AWS_REGION",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "Account must be": "set AZURE_STORAGE_ACCOUNT_NAME",
+    "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is not base64: check it",
+    "Authentication(Failed|Info)": "check AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
+    "service account|invalid_grant": "GOOGLE_APPLICATION_CREDENTIALS names no valid JSON key file",
+}
+"""What an error says -> what it means, or what to do."""
+
+ADVICE_TO_DENIED = {
+    "s3": "these credentials may not do that there: check AWS_ACCESS_KEY_ID and its rights",
+    "gs": "these credentials may not do that there: check GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "these credentials may not do that there: check AZURE_STORAGE_ACCOUNT_KEY and its rights",
+    "hf": "set HF_TOKEN to a token that may read it",
+}
+"""Of each scheme: what to do about a 401 or 403 without another reason."""
+
+_SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
+"""What object stores answer; beside its code and message are tokens, and addresses."""
+
+_NOISE = re.compile(
+    r"^Generic \w+ error: |^The operation lacked [^:]*: |Error performing \w+ request: |\ufeff"
+    r"|HTTP error: | in [\d.]+.?s(?= - )|, max_retries: \d+, retry_timeout: \S+"
+    r"|Server returned non-2xx status code: "
+)
+
+
+def advice_on(error: Exception) -> str:
+    """Return what to do about an error that says its cause; "" for others."""
+    text = str(error)
+    return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, text)), "")
+
+
+def said(error: Exception, secrets: Sequence[str] = ()) -> str:
+    """Return what an error says, on one line, without secrets, and queries, which may hold
+    signatures."""
+    text = _NOISE.sub("", str(error).partition("Debug source:")[0])
+    text = re.sub("<[^>]*>", " ", _SERVERS_WORDS.sub(_code_and_message, text))
+    for secret in secrets:
+        if len(secret) >= 8:  # a shorter one is part of many words: masking these would say it
+            words = "|".join(map(re.escape, {secret, escape(secret)}))
+            text = re.sub(rf"(?<!\w)({words})(?!\w)", "***", text)
+    return re.sub(r"\?[^\s\"')]*", "", " ".join(text.split()))[:500] or type(error).__name__
+
+
+def _code_and_message(found: re.Match[str]) -> str:
+    words = (re.search(rf"<{tag}>([^<\n]*)", found[0]) for tag in ("Code", "Message"))
+    return ": ".join(word[1] for word in words if word)
