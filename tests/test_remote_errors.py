@@ -21,7 +21,7 @@ from range_server import RangeServer, serving
 
 import shardkit
 from shardkit.errors import StorageError
-from shardkit.remote import cached_storage, connection, object_store, remote_target
+from shardkit.remote import cached_storage, connection, object_store
 from shardkit.remote.object_store import said
 
 SOON_S = 30
@@ -87,7 +87,6 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
         if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "HF_")):
             monkeypatch.delenv(name)
     monkeypatch.setattr(cached_storage, "RETRY_S", 120.0)
-    monkeypatch.setattr(remote_target, "RETRY_S", 120.0)
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
 

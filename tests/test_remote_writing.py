@@ -19,7 +19,7 @@ from s3_server import S3, kill, s3, s3_endpoint  # noqa: F401
 import shardkit
 from shardkit.errors import DestinationError, StorageError
 from shardkit.packing import remote_destination
-from shardkit.remote import bucket_transfers, connection, remote_target
+from shardkit.remote import bucket_transfers, cached_storage, connection
 from shardkit.system.paths import file_size
 
 
@@ -27,7 +27,7 @@ from shardkit.system.paths import file_size
 def _quickly(forked_keepers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keepers end soon, and all that is kept lies below this test's folder."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
-    monkeypatch.setattr(remote_target, "RETRY_S", 20.0)
+    monkeypatch.setattr(cached_storage, "RETRY_S", 20.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -18,7 +18,7 @@ from range_server import serving
 
 import shardkit
 from shardkit.errors import DatasetMissingError, DestinationError, ShardkitError, StorageError
-from shardkit.remote import bucket_transfers, cached_storage, connection, remote_target
+from shardkit.remote import bucket_transfers, cached_storage, connection
 
 FOLDER = "a b/bilder-ä"
 
@@ -28,7 +28,6 @@ def _quickly(forked_keepers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """Keepers end soon, errors come soon, and all that is kept lies in this test's folder."""
     monkeypatch.setattr(connection, "LINGER_S", 0.2)
     monkeypatch.setattr(cached_storage, "RETRY_S", 20.0)
-    monkeypatch.setattr(remote_target, "RETRY_S", 20.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -9,12 +9,11 @@ import click
 from click import argument, option
 
 from shardkit import __version__
+from shardkit.cli import option_sets
 from shardkit.cli.command_group import group
-from shardkit.cli.option_sets import cloud_options, engine_options, json_option, print_option
-from shardkit.cli.output import call, count, echo_json, interrupted, quiet, visible
+from shardkit.cli.output import call, count, echo_json, echo_table, interrupted, quiet, visible
 from shardkit.errors import UsageError
 from shardkit.images.choice import describe, is_lossless
-from shardkit.measure.figures import table
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import first_few, is_url, show_path
 
@@ -43,8 +42,8 @@ SHOWN_PROBLEMS = 20
 )
 @option("--version", type=int, help="Say it of this version.  [default: the last]")
 @option("--duplicates", is_flag=True, help="Find samples that are there more than once, too.")
-@print_option
-@cloud_options
+@option_sets.print_option
+@option_sets.cloud_options
 def info(dataset: str | None, system: bool, only_open: bool, as_json: bool, **options: Any) -> None:
     """Say what is in DATASET and how to open it, with shardkit and with other tools."""
     if system == (dataset is not None):
@@ -183,22 +182,20 @@ def _echo_system(found: dict[str, Any]) -> None:
 # --- samples ------------------------------------------------------------------------------
 
 
-def _numbers(_context: Any, _parameter: Any, value: str | None) -> list[int] | None:
-    try:
-        return None if value is None else [int(word) for word in value.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no list of row numbers, as in 0,5,7") from error
-
-
 @group.command()
 @argument("dataset", type=click.Path())
 @option("--split", help="Which split.  [default: train, or the only one]")
-@option("--rows", metavar="ROW,ROW...", callback=_numbers, help="Which samples, from 0.")
+@option(
+    "--rows",
+    type=option_sets.NumberList("row numbers", "0,5,7"),
+    metavar="ROW,ROW...",
+    help="Which samples, from 0.",
+)
 @option("--num", type=int, help="Or so many, drawn at random.  [default: 3; with --out 24]")
 @option("--seed", type=int, default=0, help="Of that draw.")
 @option("--out", type=click.Path(), help="Draw their pictures, too: on a contact sheet, a PNG.")
-@print_option
-@cloud_options
+@option_sets.print_option
+@option_sets.cloud_options
 def show(dataset: str, as_json: bool, **options: Any) -> None:
     """Look at some samples of DATASET: text and tokens as text, what pictures there are.
 
@@ -253,8 +250,8 @@ def _echo_field(field: ShownField) -> None:
     "--to-version", type=int, help="Of SECOND, which is FIRST if left out.  [default: the last]"
 )
 @option("--limit", type=int, default=10, help="Keys to name, of each kind and split.")
-@print_option
-@cloud_options
+@option_sets.print_option
+@option_sets.cloud_options
 def diff(first: str, second: str | None, **options: Any) -> None:
     """Say which samples SECOND has and FIRST has not (+), the reverse (-), and which changed (~).
 
@@ -309,9 +306,9 @@ def _echo_split_diff(name: str, split: SplitDiff) -> None:
 @argument("dataset", type=click.Path())
 @option("--against", type=click.Path(), help="Also compare with the original input.")
 @option("--version", type=int, help="Check this version.  [default: the last]")
-@engine_options
-@json_option
-@cloud_options
+@option_sets.engine_options
+@option_sets.json_option
+@option_sets.cloud_options
 def verify(dataset: str, against: str | None, as_json: bool, **options: Any) -> None:
     """Check every checksum of DATASET; name each broken shard and sample.
 
@@ -346,8 +343,8 @@ def verify(dataset: str, against: str | None, as_json: bool, **options: Any) -> 
 @group.command()
 @argument("dataset", type=click.Path())
 @argument("dest", type=click.Path())
-@json_option
-@cloud_options
+@option_sets.json_option
+@option_sets.cloud_options
 def unpack(dataset: str, dest: str, **options: Any) -> None:
     """Write the files DATASET was packed from, under their original names, into DEST.
 
@@ -377,7 +374,7 @@ def unpack(dataset: str, dest: str, **options: Any) -> None:
     "  [default: in the user's cache folder]",
 )
 @option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bar.")
-@cloud_options
+@option_sets.cloud_options
 def stage(dataset: str, dest: str, **options: Any) -> None:
     """Copy DATASET to DEST, a folder to be made on a faster medium or behind a URL (s3://, gs://,
     az://), and check the copy.
@@ -407,7 +404,7 @@ def _echo_copy(result: StageResult) -> None:
     metavar="DIR",
     help="The cache.  [default: $SHARDKIT_CACHE_DIR, or in the user's cache folder]",
 )
-@print_option
+@option_sets.print_option
 def cache(urls: tuple[str, ...], clear: bool, cache_dir: str | None, as_json: bool) -> None:
     """Say what was fetched from behind URLs and is kept on this machine; or remove it.
 
@@ -435,5 +432,4 @@ def _echo_cache(found: CacheContents, what: str) -> None:
     kept = sum(one.kept_bytes + one.index_bytes for one in found.datasets)
     datasets = count(len(rows), "dataset")
     click.echo(f"{show_path(found.folder)}: {datasets}, {format_bytes(kept)} {what}")
-    for line in table(rows, left=(0, 1)) if rows else ():
-        click.echo(f"  {line}")
+    echo_table(rows, left=(0, 1))

@@ -15,7 +15,7 @@ import click
 import numpy as np
 import xxhash
 
-from shardkit.cli.output import count, echo_json
+from shardkit.cli.output import count, echo_json, echo_table
 from shardkit.errors import SampleError, UsageError
 from shardkit.images import decoders
 from shardkit.images.choice import ImageChoice
@@ -25,7 +25,6 @@ from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.open import open_corpus
-from shardkit.measure.figures import table
 from shardkit.measure.timing import Work, interleave
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
@@ -90,8 +89,7 @@ def print_estimate(source: str, as_json: bool, options: dict[str, Any]) -> None:
         f" ones apart; decoded/s and made/s by one thread, to make by {count(workers, 'worker')}"
     )
     head = ("choice", "a sample", "in all", "decoded/s", "made/s", "to make")
-    for line in table([head, *(_cells(row, num_samples, workers) for row in rows)]):
-        click.echo(f"  {line}")
+    echo_table([head, *(_cells(row, num_samples, workers) for row in rows)])
     for choice, why in refused.items():
         click.echo(f"  no estimate of {choice}: {why}")
 

@@ -15,29 +15,17 @@ import click
 from click import argument, option
 
 from shardkit.arguments import integer, positive
+from shardkit.cli import option_sets
 from shardkit.cli.command_group import group
-from shardkit.cli.option_sets import cloud_options
-from shardkit.cli.output import count, echo_json, interrupted, refuse_no_file
+from shardkit.cli.output import count, echo_json, echo_table, interrupted, refuse_no_file
 from shardkit.commit.durable_files import write_output
 from shardkit.errors import DataError, UsageError
-from shardkit.measure.figures import milliseconds, table, times
+from shardkit.measure.figures import milliseconds, times
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
     from shardkit.measure.bench.bench_report import Report
     from shardkit.measure.tuning import Reading, Tuning
-
-
-class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
-    """``0,1,2``."""
-
-    name = "counts"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        try:
-            return [int(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is no list of counts, as in 0,1,2", param, ctx)
 
 
 @group.command()
@@ -50,7 +38,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 )
 @option(
     "--workers",
-    type=Counts(),
+    type=option_sets.NumberList("counts", "0,1,2"),
     metavar="N,N",
     help="Counts, each measured with every target.  [default: 0 and one a core]",
 )
@@ -72,7 +60,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @option("--seed", type=int, default=0, help="Of the order.")
 @option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
 @option("--html", "html_file", metavar="FILE", help="Write it as a page.")
-@cloud_options
+@option_sets.cloud_options
 def bench(
     targets: tuple[str, ...], json_file: str | None, html_file: str | None, **options: Any
 ) -> None:
@@ -113,8 +101,7 @@ def echo_report(report: Report) -> None:
         f" {options.batch_size}, {options.rounds} rounds"
     )
     heads, lines = rates(report)
-    for text in table([heads, *lines], left=(0, len(heads) - 1)):
-        click.echo(f"  {text}")
+    echo_table([heads, *lines], left=(0, len(heads) - 1))
     for text in in_words(report.rows, report.notes):
         click.echo(text)
 
@@ -154,7 +141,7 @@ def echo_report(report: Report) -> None:
 )
 @option("--no-save", is_flag=True, help='Do not keep the result for workers="auto".')
 @option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@cloud_options
+@option_sets.cloud_options
 def tune(dataset: str, as_json: bool, no_save: bool, **options: Any) -> None:
     """Find the fastest loader settings for DATASET on this machine.
 
@@ -228,8 +215,7 @@ def _echo_tuning(dataset: str, found: Tuning, what: Reading, shuffle: str | None
     for one in found.trials:
         rates = [f"{rate:,.0f}" for rate in (one.samples_per_s, one.low, one.high)]
         rows.append([one.settings, *rates, str(one.rounds)])
-    for line in table(rows):
-        click.echo(f"  {line}")
+    echo_table(rows)
     for line in found.left_out:
         click.echo(f"  not tried: {line}")
 

@@ -30,6 +30,22 @@ def together(*options: Command) -> Command:
     return add
 
 
+class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
+    """``0,1,2``."""
+
+    name = "numbers"
+
+    def __init__(self, what: str, example: str) -> None:
+        self._what = what
+        self._example = example
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            return [int(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of {self._what}, as in {self._example}", param, ctx)
+
+
 KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""

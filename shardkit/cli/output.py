@@ -7,13 +7,14 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardkit.errors import UsageError
+from shardkit.measure.figures import table
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import as_path, show_path
 
@@ -118,6 +119,12 @@ def echo_json(value: Any) -> None:
         return vars(value) if dataclasses.is_dataclass(value) else str(value)
 
     click.echo(json.dumps(value, indent=1, default=plain))
+
+
+def echo_table(lines: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> None:
+    """Print lines of cells, as :func:`shardkit.measure.figures.table` has them."""
+    for line in table(lines, left) if lines else ():
+        click.echo(f"  {line}")
 
 
 def count(number: int, noun: str, ending: str = "s") -> str:

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click import argument, option
 
+from shardkit.cli import option_sets
 from shardkit.cli.command_group import group
-from shardkit.cli.option_sets import (
-    CONTAINERS,
-    check_option,
-    cloud_options,
-    compression_option,
-    corpus_option,
-    destination_options,
-    image_options,
-    json_option,
-    reject_options,
-    text_option,
-    together,
-    worker_options,
-    writing_options,
-)
 from shardkit.cli.output import call, echo_pack, echo_version, interrupted
 from shardkit.errors import UsageError
 
@@ -34,7 +20,7 @@ EXPORTS = ["bin", "megatron", "parquet"]
 """Those of :data:`shardkit.operations.convert.EXPORTS`, which is too much to import for a help
 text."""
 
-token_options = together(
+token_options = option_sets.together(
     option(
         "--tokenizer",
         metavar="PATH_OR_NAME",
@@ -67,15 +53,19 @@ token_options = together(
 @group.command()
 @argument("source", type=click.Path())
 @argument("dest", type=click.Path(), required=False)
-@option("--to", type=click.Choice(CONTAINERS), help="Container format.  [default: npy for tokens]")
-@corpus_option
+@option(
+    "--to",
+    type=click.Choice(option_sets.CONTAINERS),
+    help="Container format.  [default: npy for tokens]",
+)
+@option_sets.corpus_option
 @option(
     "--labels",
     metavar="FILE[:COLUMN]",
     help="Table that names files and their labels: .csv, .tsv or .txt. COLUMN, by title or"
     " number, holds the labels where there are more than two, as in train.csv:breed.",
 )
-@text_option
+@option_sets.text_option
 @option(
     "--fields",
     metavar="A,B",
@@ -87,7 +77,7 @@ token_options = together(
     help="Function that returns a sample for each input, or yields several. Inputs are the lines"
     " of SOURCE, or the files in it.",
 )
-@worker_options
+@option_sets.worker_options
 @option(
     "--shard-size",
     metavar="SIZE",
@@ -103,10 +93,10 @@ token_options = together(
     show_default=False,
     help="Share of train to cut off as val; of each at least one.",
 )
-@reject_options
-@check_option
+@option_sets.reject_options
+@option_sets.check_option
 @option("--drop-duplicates", is_flag=True, hidden=True)  # refused: edit has it
-@image_options
+@option_sets.image_options
 @token_options
 @option(
     "--estimate",
@@ -114,7 +104,7 @@ token_options = together(
     is_flag=True,
     help="Write nothing: measure what choices for pictures cost and gain, on a few hundred.",
 )
-@compression_option
+@option_sets.compression_option
 @option(
     "--part",
     metavar="I/N",
@@ -124,9 +114,9 @@ token_options = together(
 @option(
     "--dry-run", is_flag=True, help="Write nothing: say what was found, and one sample's fields."
 )
-@writing_options
-@json_option
-@cloud_options
+@option_sets.writing_options
+@option_sets.json_option
+@option_sets.cloud_options
 def pack(source: str, dest: str | None, only_estimate: bool, **options: Any) -> None:
     """Pack the small files in SOURCE into shards in DEST, a folder or the URL of one (s3://, gs://,
     az://).
@@ -169,18 +159,18 @@ def pack(source: str, dest: str | None, only_estimate: bool, **options: Any) -> 
 @option(
     "--to",
     required=True,
-    type=click.Choice([*CONTAINERS, *EXPORTS]),
+    type=click.Choice([*option_sets.CONTAINERS, *EXPORTS]),
     help="Container format, or files of another tool.",
 )
-@worker_options
-@image_options
-@reject_options
-@compression_option
+@option_sets.worker_options
+@option_sets.image_options
+@option_sets.reject_options
+@option_sets.compression_option
 @option("--eos", type=int, metavar="ID", help="Of files of ids: the one that ends documents.")
 @option("--stored-dtype", metavar="DTYPE", help="Of ids without a header, if not uint16.")
-@writing_options
-@json_option
-@cloud_options
+@option_sets.writing_options
+@option_sets.json_option
+@option_sets.cloud_options
 def convert(dataset: tuple[str, ...], **options: Any) -> None:
     """Write DATASET in another container format into DEST; or its pictures smaller, too.
 
@@ -232,9 +222,9 @@ def _words(words: tuple[str, ...]) -> tuple[str | list[str], str | None]:
 @group.command()
 @argument("parts", nargs=-1, required=True, type=click.Path(), metavar="PARTS...")
 @argument("dest", type=click.Path())
-@destination_options
-@json_option
-@cloud_options
+@option_sets.destination_options
+@option_sets.json_option
+@option_sets.cloud_options
 def merge(parts: tuple[str, ...], dest: str, **options: Any) -> None:
     """Make DEST of all PARTS of one pack: what shardkit pack makes of the whole, to the byte.
 
@@ -262,13 +252,13 @@ def merge(parts: tuple[str, ...], dest: str, **options: Any) -> None:
 @group.command()
 @argument("dataset", type=click.Path())
 @argument("source", type=click.Path())
-@corpus_option
+@option_sets.corpus_option
 @option(
     "--labels", metavar="FILE[:COLUMN]", help="Table that names files and their labels, as of pack."
 )
-@text_option
+@option_sets.text_option
 @option("--fields", metavar="A,B", help="Columns of tables, or keys of .jsonl lines.")
-@worker_options
+@option_sets.worker_options
 @option("--shard-size", metavar="SIZE", help="Input bytes a shard, as of pack.")
 @option("--shuffle", is_flag=True, help="Pack what is new in an order drawn from --seed.")
 @option("--seed", type=int, default=0, help="For --shuffle and --val-fraction.")
@@ -279,11 +269,11 @@ def merge(parts: tuple[str, ...], dest: str, **options: Any) -> None:
     show_default=False,
     help="Share of what is new to go to val, not train.",
 )
-@reject_options
-@check_option
-@compression_option
+@option_sets.reject_options
+@option_sets.check_option
+@option_sets.compression_option
 @option("--limit", type=int, help="Add the first LIMIT samples of each split.")
-@json_option
+@option_sets.json_option
 def append(dataset: str, source: str, **options: Any) -> None:
     """Add the samples in SOURCE to DATASET, as its next version.
 
@@ -325,10 +315,14 @@ def append(dataset: str, source: str, **options: Any) -> None:
     help="Of samples that are equal but for keys and labels, keep the first.",
 )
 @option("--labels", metavar="FILE", help="Give these samples these labels: a .csv of key,class.")
-@option("--val-fraction", type=float, help="Put train and val together, and draw so much as val.")
+@option(
+    "--val-fraction",
+    type=float,
+    help="Put train and val option_sets.together, and draw so much as val.",
+)
 @option("--seed", type=int, default=0, help="For --val-fraction.")
 @option("--restore", type=int, metavar="VERSION", help="Have again what this version had.")
-@json_option
+@option_sets.json_option
 def edit(dataset: str, **options: Any) -> None:
     """Choose samples, labels or splits of DATASET anew, as its next version.
 

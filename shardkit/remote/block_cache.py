@@ -21,7 +21,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import IndexFileError, StorageError
 from shardkit.formats.writev import write_all
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote.cached_split import CachedSplit, runs
+from shardkit.remote.cached_split import CachedSplit
 from shardkit.remote.dataset_cache import (
     REQUEST_BLOCKS,
     DatasetCache,
@@ -113,7 +113,6 @@ class DiskWrites:
         self._slots = asyncio.Semaphore(WRITES)
         self._num_running = 0
         self._ended = 0.0  # when the last did
-        self._changed = asyncio.Event()
 
     async def put(self, split: CachedSplit, first: int, count: int, data: memoryview) -> None:
         """Write neighbouring blocks of one file, which have their checksums.
@@ -135,14 +134,13 @@ class DiskWrites:
                     if not (await asyncio.wait([writing], timeout=SLOW_S))[0]:
                         raise OSError(f"a write has taken over {SLOW_S:.0f} s; its disk is stuck")
                     writing.result()
-                is_there = self._evictor.has_all(split, numbers)
+                is_there = bool(split.takes_space[numbers].all())
                 if is_there:
                     split.stamp(first, count)
             finally:
                 self._num_running -= 1
                 self._ended = time.monotonic()
                 self._evictor.written(split, numbers, is_there=is_there)
-                self._changed.set()
 
     async def _reserve(self, split: CachedSplit, numbers: Integers) -> None:
         """Wait for space. Readers do not say when they have copied what they hold, so it is looked
@@ -161,10 +159,7 @@ class DiskWrites:
                 is_idle = not self._num_running and now - max(since, self._ended) > 2 * COPY_S
                 if is_idle or now - since > SLOW_S:
                     raise
-            self._changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(COPY_S / 20):
-                    await self._changed.wait()
+            await asyncio.sleep(COPY_S / 20)
 
 
 def _write(fd: int, start: int, data: memoryview) -> None:
@@ -279,7 +274,7 @@ class BlockCache:
             if name in self._datasets:
                 self._datasets[name].forget()
             elif folder in datasets_in(self.folder):
-                self.evictor.orphans.clear(folder)
+                self.evictor.clear_orphans(folder)
 
     # --- what readers ask for -------------------------------------------------------------
 
@@ -372,8 +367,16 @@ class BlockCache:
             if not split.check_left(number) and (split, number) not in self._coming
         ]
         blocks = np.array(missing, np.int64)
-        files = split.blocks.firsts.searchsorted(blocks, "right") - 1
-        requests = runs(blocks, files, REQUEST_BLOCKS)
+        files = split.blocks.firsts.searchsorted(blocks, "right").tolist()
+        requests: list[tuple[int, int]] = []  # first block, and how many of one file
+        last = -1
+        for block, file in zip(missing, files, strict=True):
+            first, count = requests[-1] if requests else (-1, 0)
+            if first + count == block and file == last and count < REQUEST_BLOCKS:
+                requests[-1] = first, count + 1
+            else:
+                requests.append((block, 1))
+            last = file
         if is_ahead:  # what is needed next is asked for first
             self._num_ahead += len(missing)
             steps = iter(self.lookahead.next_steps(split, blocks).tolist())
@@ -392,7 +395,7 @@ class BlockCache:
 
     async def _fetch(self, fetch: Fetch) -> None:
         split, first, count = fetch.split, fetch.first, fetch.count
-        num_bytes = int(split.blocks.bytes_of(np.arange(first, first + count)).sum())
+        _, _, num_bytes = split.blocks.place(first, count)
         limiter = self._limiters[split.dataset.remote.url.host]
         async with limiter.slot(fetch, num_bytes):
             try:

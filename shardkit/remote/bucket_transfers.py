@@ -18,7 +18,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -125,11 +125,10 @@ def _time_of(each: dict[str, Any]) -> int:
 
 
 def _is_there(path: Path, each: dict[str, Any]) -> bool:
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return (status.st_size, status.st_mtime_ns) == (each["size"], _time_of(each))
+        return (status.st_size, status.st_mtime_ns) == (each["size"], _time_of(each))
+    return False
 
 
 def _remove_others(folder: Path, wanted: dict[str, dict[str, Any]]) -> None:
@@ -160,8 +159,6 @@ READ_BYTES = 4 << 20
 
 REMOVED_AT_ONCE = 100
 """The claim is looked at before so many are removed: before each it would be twice the requests."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -216,9 +213,12 @@ class WritableFolder(RemoteFolder):
             )
         for _ in range(TRIES):
             is_put = await self._send(name, path, meant, only_if_absent)
-            found = await self._version_if_same(name, meant)
-            if found is not None:
-                return found
+            found = await self._head(f"looking at {self.url / name}", name)
+            version = version_of(found)
+            if found["size"] == meant.num_bytes and (
+                version == meant.etag or await self._holds(name, meant)
+            ):
+                return version
             if not is_put:
                 raise DestinationError(f"{self.url / name} is there already, written by another")
         raise ChecksumError(
@@ -242,15 +242,6 @@ class WritableFolder(RemoteFolder):
             )
             return True
         return False
-
-    async def _version_if_same(self, name: str, meant: Contents) -> str | None:
-        found = await self._head(f"looking at {self.url / name}", name)
-        if found["size"] != meant.num_bytes:
-            return None
-        version = version_of(found)
-        if version != meant.etag and not await self._holds(name, meant):
-            return None
-        return version
 
     async def _holds(self, name: str, meant: Contents) -> bool:
         sums: list[int] = []
@@ -298,52 +289,44 @@ class WritableFolder(RemoteFolder):
             )
 
 
-class Writing:
-    """Answers what those ask who write datasets. One at a time writes to a URL, by its lock."""
+_changing: dict[str, set[asyncio.Task[str]]] = {}
 
-    def __init__(self) -> None:
-        self._running: dict[str, set[asyncio.Task[Any]]] = {}
 
-    async def answer(self, asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
-        """Errors as of :class:`WritableFolder`."""
-        place, what = asked["place"], asked["what"]
-        folder = WritableFolder(Url(place["url"]), place["settings"], place["retry_s"])
-        if what == "stop":
-            await self._stop(place["url"])
-        elif what == "put":
-            task = asyncio.ensure_future(self._put(folder, asked, numbers.view(np.uint64)))
-            return {"version": await self._run(place["url"], task)}
-        elif what == "text":
-            return {"text": await folder.text(asked["file"], is_first=asked["is_first"])}
-        elif what == "list":
-            return {"versions": await folder.versions()}
-        elif what == "remove":
-            removing = self._remove(folder, asked["files"], asked["claim"])
-            await self._run(place["url"], asyncio.ensure_future(removing))
-        return {}
-
-    async def _put(self, folder: WritableFolder, asked: dict[str, Any], sums: Hashes) -> str:
-        await folder.refuse_ousted(asked["claim"])
-        return await folder.put(asked["file"], Path(asked["path"]), sums, asked["only_if_absent"])
-
-    async def _remove(self, folder: WritableFolder, names: list[str], claim: str | None) -> None:
-        for at in range(0, len(names), REMOVED_AT_ONCE):
-            await folder.refuse_ousted(claim)
-            await asyncio.gather(*map(folder.remove, names[at : at + REMOVED_AT_ONCE]))
-
-    async def _run(self, url: str, task: asyncio.Task[T]) -> T:
-        running = self._running.setdefault(url, set())
-        running.add(task)
-        try:
-            return await task
-        except asyncio.CancelledError as error:
-            raise DestinationError(f"writing to {url} was stopped") from error
-        finally:
-            running.discard(task)
-
-    async def _stop(self, url: str) -> None:
-        """End what a writer began that was killed since."""
-        running = list(self._running.get(url, ()))
-        for task in running:
+async def write_to_bucket(asked: dict[str, Any], numbers: Integers) -> dict[str, Any]:
+    """Answer those who write datasets. One at a time writes to a URL, by its lock. Errors as of
+    :class:`WritableFolder`."""
+    place, what = asked["place"], asked["what"]
+    folder = WritableFolder(Url(place["url"]), place["settings"], place["retry_s"])
+    running = _changing.setdefault(place["url"], set())
+    if what == "text":
+        return {"text": await folder.text(asked["file"], is_first=asked["is_first"])}
+    if what == "list":
+        return {"versions": await folder.versions()}
+    if what == "stop":  # what a writer began that was killed since
+        tasks = [*running]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return {}
+    task = asyncio.ensure_future(_change(folder, asked, numbers.view(np.uint64)))
+    running.add(task)
+    try:
+        return {"version": await task}
+    except asyncio.CancelledError as error:
+        raise DestinationError(f"writing to {folder.url} was stopped") from error
+    finally:
+        running.discard(task)
+
+
+async def _change(folder: WritableFolder, asked: dict[str, Any], sums: Hashes) -> str:
+    """Put a file, and return its version; or remove some."""
+    claim = asked["claim"]
+    if asked["what"] == "put":
+        await folder.refuse_ousted(claim)
+        path = Path(asked["path"])
+        return await folder.put(asked["file"], path, sums, asked["only_if_absent"])
+    names = asked["files"]
+    for at in range(0, len(names), REMOVED_AT_ONCE):
+        await folder.refuse_ousted(claim)
+        await asyncio.gather(*map(folder.remove, names[at : at + REMOVED_AT_ONCE]))
+    return ""

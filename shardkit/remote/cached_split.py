@@ -28,6 +28,7 @@ from shardkit.index.manifest import SplitInfo
 from shardkit.order.permutation import counted
 from shardkit.remote.private_folder import open_own, open_plain
 from shardkit.system.file_io import BLOCK_BYTES, pread, write_full
+from shardkit.system.file_systems import libc
 
 Stamps = np.ndarray[Any, np.dtype[np.uint32]]
 
@@ -69,11 +70,11 @@ class BlockMap:
         )
         return found
 
-    def place(self, block: int) -> tuple[int, int, int]:
-        """Return (number of the file, first byte, number of bytes) of a block."""
+    def place(self, block: int, count: int = 1) -> tuple[int, int, int]:
+        """Return (number of the file, first byte, number of bytes) of neighbouring blocks."""
         file = int(self.firsts.searchsorted(block, "right")) - 1
         start = (block - int(self.firsts[file])) * BLOCK_BYTES
-        return file, start, min(BLOCK_BYTES, int(self.sizes[file]) - start)
+        return file, start, min(count * BLOCK_BYTES, int(self.sizes[file]) - start)
 
 
 def blocks_of(firsts: Integers, starts: Integers, sizes: Integers) -> Integers:
@@ -86,23 +87,6 @@ def blocks_of(firsts: Integers, starts: Integers, sizes: Integers) -> Integers:
     counts = (starts + sizes - 1) // BLOCK_BYTES - begin + 1
     counts[sizes == 0] = 0
     return np.unique(np.repeat(firsts + begin, counts) + counted(counts))
-
-
-def runs(blocks: Integers, files: Integers, most: int) -> list[tuple[int, int]]:
-    """Return (first, count) of neighbours in one file, at most so many together.
-
-    Args:
-        blocks: (B,) int64, ascending. files: (B,) int64, the file of each.
-    """
-    found: list[tuple[int, int]] = []
-    last = -1
-    for block, file in zip(blocks.tolist(), files.tolist(), strict=True):
-        if found and found[-1][0] + found[-1][1] == block and file == last and found[-1][1] < most:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((block, 1))
-        last = file
-    return found
 
 
 class CachedSplit:
@@ -145,20 +129,24 @@ class CachedSplit:
         return stamps
 
     def _left_there(self) -> Iterable[int]:
-        for number, (name, size) in enumerate(
-            zip(self.blocks.names, self.blocks.sizes.tolist(), strict=True)
-        ):
+        """Yield the blocks in parts of files that are no holes."""
+        files = zip(self.blocks.names, self.blocks.sizes.tolist(), strict=True)
+        for number, (name, size) in enumerate(files):
             try:
                 fd = open_plain(name, os.O_RDWR, self._at)
             except FileNotFoundError:
                 continue
             self._made.add(number)
-            first = int(self.blocks.firsts[number])
+            first, at = int(self.blocks.firsts[number]), 0
             with open(fd, "r+b"):
                 if os.fstat(fd).st_size != size:
                     os.ftruncate(fd, size)
-                for start, stop in _data_in(fd, size):
-                    yield from range(first + start // BLOCK_BYTES, first + -(-stop // BLOCK_BYTES))
+                with suppress(OSError):  # nothing but a hole is left
+                    while at < size:
+                        start = os.lseek(fd, at, os.SEEK_DATA)
+                        at = os.lseek(fd, start, os.SEEK_HOLE)
+                        stop = -(-at // BLOCK_BYTES)
+                        yield from range(first + start // BLOCK_BYTES, first + stop)
 
     def first_wrong(self, first: int, data: memoryview | bytes) -> int | None:
         """Return where in the bytes of neighbouring blocks one with a wrong checksum begins."""
@@ -225,21 +213,6 @@ class CachedSplit:
                     punch(file.fileno(), start, size)
 
 
-def _data_in(fd: int, size: int) -> Iterable[tuple[int, int]]:
-    """Yield [start, stop) of the parts of a sparse file that are no holes."""
-    at = 0
-    while at < size:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:  # nothing but a hole is left
-            return
-        at = os.lseek(fd, start, os.SEEK_HOLE)
-        yield start, at
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
 def punch(fd: int, start: int, size: int) -> None:
     """Give the space of a part of a file back, with all of its last page, in which nothing else may
     lie; it reads as zeros, and the file is as long as before.
@@ -248,6 +221,6 @@ def punch(fd: int, start: int, size: int) -> None:
         OSError: the file system cannot.
     """
     wide, size = ctypes.c_longlong, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-    if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, wide(start), wide(size)):
+    if libc().fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, wide(start), wide(size)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

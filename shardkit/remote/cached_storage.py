@@ -181,9 +181,12 @@ def open_remote(url: Url, options: RemoteOptions) -> Remote:
     return Remote(url, answer["name"], folder, most, RETRY_S, options.settings)
 
 
-def ask_place(url: Url, cache: Path, said: dict[str, Any]) -> dict[str, Any]:
+def ask_place(
+    url: Url, cache: Path, said: dict[str, Any], numbers: Integers = NO_NUMBERS
+) -> dict[str, Any]:
     """Ask the cache server something of a URL where no dataset lies. Errors as of :func:`ask`."""
-    return ask(str(make_own(cache)), {**said, "place": place_of(url, None, RETRY_S, {})})
+    said = {**said, "place": place_of(url, None, RETRY_S, {})}
+    return ask(str(make_own(cache)), said, numbers)
 
 
 def place_of(
@@ -376,21 +379,18 @@ WORTH_SAYING = {"full": 8.0, "block": 1.5}
 order is chosen to avoid it."""
 
 
-def times_fetched(num_rows: int, num_bytes: int, cache_bytes: int) -> float:
-    """Return how many times its bytes a full shuffle of these samples fetches at most: each sample
-    that is not cached costs the blocks that it lies in."""
-    missing = max(1 - cache_bytes / max(num_bytes, 1), 0.0)
-    return missing * (1 + num_rows * BLOCK_BYTES / max(num_bytes, 1))
-
-
 def why_repeated(shown: str, order: Order, num_bytes: int, cache_bytes: int) -> str | None:
-    """Return a warning if an epoch fetches much of the dataset again, else None."""
+    """Return a warning if an epoch fetches much of the dataset again, else None.
+
+    Each sample that is not cached costs the blocks that it lies in.
+    """
     if order.shuffle is None or not order.num_rows:
         return None
     each, rows = num_bytes / order.num_rows, order.num_rows
     if order.shuffle == "block":
         rows = min(order.block_rows * order.window_blocks, rows)
-    times = times_fetched(rows, int(rows * each), cache_bytes)
+    mixed = max(int(rows * each), 1)
+    times = max(1 - cache_bytes / mixed, 0.0) * (1 + rows * BLOCK_BYTES / mixed)
     if times < WORTH_SAYING[order.shuffle]:
         return None
     enough = int(min(1.25 * rows * each, num_bytes) / 1e6) + 1

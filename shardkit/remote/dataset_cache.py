@@ -98,7 +98,15 @@ class DatasetCache:
                 return
         if size <= TOGETHER_BYTES or await self.remote.size(name) == size:
             for _ in range(TRIES):
-                data = await self._read_index_file(name, size)
+                found = list[memoryview]()
+                for first in range(0, size, TOGETHER_BYTES):
+                    starts = range(first, min(first + TOGETHER_BYTES, size), REQUEST_BYTES)
+                    counts = (min(REQUEST_BYTES, size - at) for at in starts)
+                    reads = (
+                        self.remote.read(name, *one) for one in zip(starts, counts, strict=True)
+                    )
+                    found += await asyncio.gather(*reads)
+                data = b"".join(found)
                 if digest is None or xxhash.xxh3_64_intdigest(data) == digest:
                     return write_whole(name, self._at, data)
         await self.refuse_replaced()
@@ -107,20 +115,10 @@ class DatasetCache:
             f" {INDEX_NAME} tells of; restore it"
         )
 
-    async def _read_index_file(self, name: str, size: int) -> bytes:
-        found = list[memoryview]()
-        for first in range(0, size, TOGETHER_BYTES):
-            starts = range(first, min(first + TOGETHER_BYTES, size), REQUEST_BYTES)
-            reads = (self.remote.read(name, at, min(REQUEST_BYTES, size - at)) for at in starts)
-            found += await asyncio.gather(*reads)
-        return b"".join(found)
-
     def _size_and_digest(self, name: str) -> tuple[int, int | None]:
-        for split in self.info.splits.values():
-            if name in split.files:
-                return split.files[name]
-        if name in self.info.signposts:
-            return self.info.signposts[name]
+        for files in (*(split.files for split in self.info.splits.values()), self.info.signposts):
+            if name in files:
+                return files[name]
         provenance = self.info.provenance
         if name == provenance.tokenizer_file:
             return provenance.tokenizer_bytes, None
@@ -154,7 +152,7 @@ class DatasetCache:
                         f"{self.remote.url / sums} has {len(values)} checksums for {len(blocks)}"
                         " blocks"
                     )
-                self._evictor.orphans.adopt(self.folder, name)
+                self._evictor.adopt(self.folder, name)
                 split = self._splits[name] = DatasetSplit(self, name, blocks, values)
                 self._evictor.add(split, np.array(sorted(split.unchecked), np.int64))
         return self._splits[name]
@@ -164,7 +162,7 @@ class DatasetCache:
         for split in self._splits.values():
             self._evictor.drop(split)
         index = read_whole(INDEX_NAME, self._at)
-        self._evictor.orphans.clear(self.folder)
+        self._evictor.clear_orphans(self.folder)
         write_whole(INDEX_NAME, self._at, index)
         self._index_files.clear()
 
@@ -182,8 +180,7 @@ class DatasetSplit(CachedSplit):
         Raises:
             ChecksumError: one had a wrong one each time. StorageError: the dataset was replaced.
         """
-        file, start, _ = self.blocks.place(first)
-        num_bytes = int(self.blocks.bytes_of(np.arange(first, first + count)).sum())
+        file, start, num_bytes = self.blocks.place(first, count)
         name, wrong = self.blocks.names[file], None
         try:
             for _ in range(TRIES):

@@ -46,14 +46,14 @@ class Evictor:
     """The blocks that take space in one cache. What is needed last goes first; of what no loop has
     announced, which goes before, what was asked for longest ago.
 
+    Splits that nobody has opened since this began are orphans: their blocks go before all others.
+
     Attributes:
         most_bytes: of blocks, at most; None for all that is free but :data:`RESERVE_BYTES`.
-        orphans: splits that nobody has opened since this began; their blocks go before all others.
     """
 
     def __init__(self, folder: Path, next_steps: NextSteps) -> None:
         self.most_bytes: int | None = None
-        self.orphans = OrphanedSplits(folder)
         self._folder = folder
         self._next_steps = next_steps
         self._splits: list[CachedSplit] = []
@@ -61,21 +61,30 @@ class Evictor:
         self._clock = 0
         self._held: dict[int, tuple[CachedSplit, Integers]] = {}
         self._copying: dict[int, float] = {}  # since when those who hold have what they asked for
+        datasets = sorted(datasets_in(folder), key=lambda one: one.stat().st_mtime_ns)
+        self._orphans = {  # oldest first
+            (dataset, name): num_bytes
+            for dataset in datasets
+            for name, num_bytes in kept_bytes(dataset).items()
+        }
 
     def capacity(self) -> int:
         """Return how many bytes blocks may take together."""
         if self.most_bytes is not None:
             return self.most_bytes
         free = shutil.disk_usage(self._folder).free
-        return self._used + self.orphans.num_bytes + max(free - RESERVE_BYTES, 0)
+        return self._used + sum(self._orphans.values()) + max(free - RESERVE_BYTES, 0)
 
-    def _shown(self) -> str:
-        """Return what it holds, and why so little, for errors."""
+    def _too_small(self, needed: str, instead: str) -> StorageError:
+        """Return the error that says what the cache holds, and why so little."""
         shown = f"the cache {self._folder} holds {self.capacity()} bytes"
         if self.most_bytes is None:
             free = shutil.disk_usage(self._folder).free
             shown += f" (its disk has {free} free, of which {RESERVE_BYTES} are left to others)"
-        return shown
+        return StorageError(
+            f"{shown}, and {needed}: make cache_bytes larger, or use a cache_dir on another disk,"
+            f" {instead}"
+        )
 
     def free(self) -> int:
         """Return the bytes that can come while none goes."""
@@ -99,10 +108,7 @@ class Evictor:
         self._release_copied()
         needed, most = int(split.blocks.bytes_of(numbers).sum()), self.capacity()
         if needed > most:
-            raise StorageError(
-                f"{self._shown()}, and one batch needs {needed}: make cache_bytes larger, or"
-                " use a cache_dir on another disk, or smaller batches"
-            )
+            raise self._too_small(f"one batch needs {needed}", "or smaller batches")
         if self._held_bytes() + needed > most:
             return False
         self._held[reader] = split, numbers
@@ -159,11 +165,7 @@ class Evictor:
         """Let go blocks that were written, or drop them if that failed."""
         split.held[numbers] -= 1
         if not is_there:
-            self._drop(split, numbers)
-
-    def has_all(self, split: CachedSplit, numbers: Integers) -> bool:
-        """Return True if all of these take space."""
-        return bool(split.takes_space[numbers].all())
+            self.drop(split, numbers)
 
     def make_space(self, num_bytes: int) -> None:
         """Drop what is needed last, until so many bytes are free.
@@ -172,8 +174,8 @@ class Evictor:
             StorageError: readers hold too many.
         """
         most = self.capacity()
-        while self.orphans.num_bytes and self._used + self.orphans.num_bytes + num_bytes > most:
-            self.orphans.drop_oldest()
+        while self._orphans and self._used + sum(self._orphans.values()) + num_bytes > most:
+            self._drop_orphan(*next(iter(self._orphans)))
         if self._used + num_bytes <= most:
             return
         self._release_copied()
@@ -181,20 +183,17 @@ class Evictor:
         while (excess := self._used + num_bytes - most) > 0 and dropped:
             dropped = 0  # some blocks have less bytes than a full one
             for split, numbers in self._last_needed(-(-(excess + slack) // BLOCK_BYTES)):
-                self._drop(split, numbers)
+                self.drop(split, numbers)
                 dropped += len(numbers)
         if self._used + num_bytes > most:
-            raise StorageError(
-                f"{self._shown()}, and the batches that {len(self._held)} readers are making need"
-                f" {self._held_bytes()}: make cache_bytes larger, or use a cache_dir on another"
-                " disk, fewer workers or smaller batches"
-            )
+            needed = f"the batches that {len(self._held)} readers are making need"
+            needed += f" {self._held_bytes()}"
+            raise self._too_small(needed, "fewer workers or smaller batches")
 
-    def drop(self, split: CachedSplit) -> None:
-        """Drop all blocks of a split."""
-        self._drop(split, np.flatnonzero(split.takes_space))
-
-    def _drop(self, split: CachedSplit, numbers: Integers) -> None:
+    def drop(self, split: CachedSplit, numbers: Integers | None = None) -> None:
+        """Drop these blocks of a split, or all."""
+        if numbers is None:
+            numbers = np.flatnonzero(split.takes_space)
         split.drop(numbers)
         numbers = numbers[split.takes_space[numbers]]
         split.takes_space[numbers] = False
@@ -223,70 +222,25 @@ class Evictor:
             begin = end
         return found
 
-
-# --- what nobody has opened ---------------------------------------------------------------
-
-
-def datasets_in(cache: Path) -> list[Path]:
-    """Return the folders of datasets: those that say so themselves, since others may be called
-    likewise."""
-    try:
-        return sorted(path for path in cache.iterdir() if _is_dataset(path))
-    except FileNotFoundError:
-        return []
-
-
-def _is_dataset(path: Path) -> bool:
-    is_named = DATASET.fullmatch(path.name) and not path.is_symlink()
-    return bool(is_named) and (path / ORIGIN).is_file() and (path / INDEX_NAME).is_file()
-
-
-def kept_bytes(folder: Path) -> dict[str, int]:
-    """Return the bytes that the blocks of each split of a dataset take on the disk."""
-    found: dict[str, int] = {}
-    for path in folder.iterdir():
-        if split := _SHARD.fullmatch(path.name):
-            found[split[1]] = found.get(split[1], 0) + path.lstat().st_blocks * _SECTOR
-    return found
-
-
-class OrphanedSplits:
-    """The splits in one cache that were not opened since the server began."""
-
-    def __init__(self, cache: Path) -> None:
-        datasets = sorted(datasets_in(cache), key=lambda folder: folder.stat().st_mtime_ns)
-        self._bytes = {
-            (folder, name): num_bytes
-            for folder in datasets
-            for name, num_bytes in kept_bytes(folder).items()
-        }
-
-    @property
-    def num_bytes(self) -> int:
-        """Return how many bytes they take."""
-        return sum(self._bytes.values())
+    # --- what nobody has opened -----------------------------------------------------------
 
     def adopt(self, folder: Path, name: str) -> None:
-        """Count a split no more: it is opened."""
-        self._bytes.pop((folder, name), None)
+        """Note that a split is no orphan any more: it is opened."""
+        self._orphans.pop((folder, name), None)
 
-    def drop_oldest(self) -> None:
-        """Remove the files of a split of the dataset that was changed longest ago."""
-        self._drop(*next(iter(self._bytes)))
-
-    def clear(self, folder: Path) -> None:
+    def clear_orphans(self, folder: Path) -> None:
         """Remove all of a dataset but what was opened. Its folder goes if nothing is left in it."""
-        for key in [key for key in self._bytes if key[0] == folder]:
-            self._drop(*key)
+        for key in [key for key in self._orphans if key[0] == folder]:
+            self._drop_orphan(*key)
         for path in folder.iterdir():
             is_opened = _SHARD.fullmatch(path.name) or path.name.endswith(f".{STAMPS}")
             if not is_opened and path.name != ORIGIN:
                 path.unlink()
 
-    def _drop(self, folder: Path, name: str) -> None:
+    def _drop_orphan(self, folder: Path, name: str) -> None:
         """Remove the files of a split. Readers of an earlier server keep what they have mapped:
         both the stamps and the blocks are files without a name then, and stay as they are."""
-        del self._bytes[folder, name]
+        del self._orphans[folder, name]
         at = open_own(folder)
         try:
             for file in os.listdir(folder):
@@ -296,3 +250,26 @@ class OrphanedSplits:
                         os.unlink(file, dir_fd=at)
         finally:
             os.close(at)
+
+
+def datasets_in(cache: Path) -> list[Path]:
+    """Return the folders of datasets: those that say so themselves, since others may be called
+    likewise."""
+
+    def is_dataset(path: Path) -> bool:
+        is_named = DATASET.fullmatch(path.name) is not None and not path.is_symlink()
+        return is_named and all((path / name).is_file() for name in (ORIGIN, INDEX_NAME))
+
+    try:
+        return sorted(filter(is_dataset, cache.iterdir()))
+    except FileNotFoundError:
+        return []
+
+
+def kept_bytes(folder: Path) -> dict[str, int]:
+    """Return the bytes that the blocks of each split of a dataset take on the disk."""
+    found: dict[str, int] = {}
+    for path in folder.iterdir():
+        if split := _SHARD.fullmatch(path.name):
+            found[split[1]] = found.get(split[1], 0) + path.lstat().st_blocks * _SECTOR
+    return found

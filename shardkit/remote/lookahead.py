@@ -200,22 +200,21 @@ class Lookahead:
         return min(running, key=lambda loop: (loop.plan.is_resting, loop.distance), default=None)
 
     def move(self, name: str, step: int, is_resting: bool) -> None:
-        """Note that a loop has reached this step in all that it reads."""
+        """Note that a loop has reached this step in all that it reads, or has ended and may resume.
+
+        The last few that ended are remembered: one whose loader is gone does not say so, and each
+        takes 16 bytes a block.
+        """
         for key, loop in [one for one in self.loops.items() if one[0][0] == name]:
             loop.plan.move(step)
             loop.plan.is_resting = is_resting
-            if is_resting and loop.plan.is_empty:
+            if is_resting:
                 del self.loops[key]
-            elif is_resting:
-                self._rest(key)
-
-    def _rest(self, key: tuple[str, CachedSplit]) -> None:
-        """Note that a loop has ended, and may resume. The last few are remembered: one whose loader
-        is gone does not say so, and each takes 16 bytes a block."""
-        self.loops[key] = self.loops.pop(key)
-        resting = [name for name, loop in self.loops.items() if loop.plan.is_resting]
-        for old in resting[:-MOST_RESTING]:
-            del self.loops[old]
+                if not loop.plan.is_empty:
+                    self.loops[key] = loop  # as the last
+        resting = [key for key, loop in self.loops.items() if loop.plan.is_resting]
+        for key in resting[:-MOST_RESTING]:
+            del self.loops[key]
 
     def forget(self, owner: int) -> None:
         """Note that a connection has ended."""

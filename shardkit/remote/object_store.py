@@ -20,7 +20,6 @@ from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.remote import object_store
 from shardkit.remote.urls import (
     ENDPOINTS,
     Url,
@@ -28,6 +27,62 @@ from shardkit.remote.urls import (
     check_keys,
     environment,
     settings_of,
+)
+
+SECRET = re.compile(r"(?!.*_(FILE|PATH|URI)$).*(KEY|SECRET|TOKEN|PASS)")
+"""Names of variables whose values are secret, and not the path of a file."""
+
+OF_THE_MACHINE = r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity/"
+"""Where credentials are asked for that are given nowhere: services of rented machines."""
+
+WHOLE_OBJECTS = "Received non-partial response|Range request not supported"
+HANGS_UP = r"Parse\(|ConnectionReset|IncompleteMessage"
+DENIED = re.compile("status code: (401|403)")
+UNTOLD = re.compile("status code: 4(?!04|08|25|29)")
+"""Answers to HEAD, which has no body, of which a GET brings the reason."""
+
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
+
+ADVICE = {
+    OF_THE_MACHINE: "there are no credentials in the environment, and none in a profile, and this"
+    " machine has none of its own; a public bucket needs --anonymous, or"
+    ' storage_options={"anonymous": True}',
+    "Connection refused": "nothing listens there: check the host and the port",
+    "dns error": "no such host: check the URL and the endpoint, or what else its name is made of:"
+    " AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME",
+    "InvalidContentType": "that server speaks no TLS: write http:// in place of https://",
+    HANGS_UP: "that server answers nothing that is HTTP: if it speaks TLS, write https://",
+    "builder error": "http:// is taken from --endpoint and its variables alone: set one of these",
+    "InvalidCertificate": "the certificate of that server is not trusted here",
+    WHOLE_OBJECTS: "that server sends whole objects where a range is asked for",
+    NO_BUCKET.pattern: "there is no such bucket: check its name, and the endpoint",
+    "ExpiredToken|InvalidToken": "renew AWS_SESSION_TOKEN and its two keys",
+    "InvalidAccessKeyId|SignatureDoes|Missing (Secret)?AccessKey": "check AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY",
+    "HeaderMalformed|PermanentRedirect|t LOCATION": "it is in another region: set AWS_REGION",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "Account must be": "set AZURE_STORAGE_ACCOUNT_NAME",
+    "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is not base64: check it",
+    "Authentication(Failed|Info)": "check AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
+    "service account|invalid_grant": "GOOGLE_APPLICATION_CREDENTIALS names no valid JSON key file",
+}
+"""What an error says -> what it means, or what to do."""
+
+ADVICE_TO_DENIED = {
+    "s3": "these credentials may not do that there: check AWS_ACCESS_KEY_ID and its rights",
+    "gs": "these credentials may not do that there: check GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "these credentials may not do that there: check AZURE_STORAGE_ACCOUNT_KEY and its rights",
+    "hf": "set HF_TOKEN to a token that may read it",
+}
+"""Of each scheme: what to do about a 401 or 403 without another reason."""
+
+_SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
+"""What object stores answer; beside its code and message are tokens, and addresses."""
+
+_NOISE = re.compile(
+    r"^Generic \w+ error: |^The operation lacked [^:]*: |Error performing \w+ request: |\ufeff"
+    r"|HTTP error: | in [\d.]+.?s(?= - )|, max_retries: \d+, retry_timeout: \S+"
+    r"|Server returned non-2xx status code: "
 )
 
 FIRST_S = 5.0
@@ -75,9 +130,7 @@ class RemoteFolder:
         self.url = url
         self._settings = settings
         self._retry_s = retry_s
-        self._secrets = [
-            value for key, value in settings.items() if object_store.SECRET.match(key) and value
-        ]
+        self._secrets = [value for key, value in settings.items() if SECRET.match(key) and value]
         self._is_here = url.text.startswith("file:")
         if self._is_here and not self.MAKES_FOLDERS and not os.path.isdir(unquote(url.text[7:])):
             raise ShardMissingError(f"{url}: there is no such folder")
@@ -140,7 +193,7 @@ class RemoteFolder:
                 return await obstore.head_async(store, name)
             except Exception as error:
                 is_missing = is_first and isinstance(error, FileNotFoundError)  # or the bucket is
-                if is_missing or object_store.UNTOLD.search(str(error)):
+                if is_missing or UNTOLD.search(str(error)):
                     await obstore.get_range_async(store, name, start=0, length=1)
                 raise
 
@@ -177,25 +230,25 @@ class RemoteFolder:
         Raises:
             StorageError: it is not, or as of :meth:`read`.
         """
-        size = listed["size"]
-        with path.open("wb") as file:
-            for start in range(0, max(size, 1), PIECE_BYTES):
-                file.write(await self._piece(listed, start, min(start + PIECE_BYTES, size)))
-
-    async def _piece(self, listed: dict[str, Any], start: int, stop: int) -> memoryview:
         import obstore
 
         name, what, size = listed["path"], f"reading {self.url / listed['path']}", listed["size"]
-        options: Any = {"range": (start, stop)} if stop - start < size else {}
-        found = "it vanished (or its key ends in /, which no file's name does)"
-        with self._errors(what), suppress(FileNotFoundError):
-            got = await obstore.get_async(self._store, name, options=options)
-            versions = {version_of(got.meta), version_of(listed)} - {""}
-            data = memoryview(await got.bytes_async())
-            if len(versions) < 2 and got.meta["size"] == size and len(data) == stop - start:
-                return data
-            found = "it was replaced"
-        raise StorageError(f"{what}: {found} since it was listed; run the same command again")
+        with path.open("wb") as file:
+            for start in range(0, max(size, 1), PIECE_BYTES):
+                stop = min(start + PIECE_BYTES, size)
+                options: Any = {"range": (start, stop)} if stop - start < size else {}
+                data, found = None, "it vanished (or its key ends in /, which no file's name does)"
+                with self._errors(what), suppress(FileNotFoundError):
+                    got = await obstore.get_async(self._store, name, options=options)
+                    versions = {version_of(got.meta), version_of(listed)} - {""}
+                    data, found = memoryview(await got.bytes_async()), "it was replaced"
+                    if len(versions) > 1 or got.meta["size"] != size or len(data) != stop - start:
+                        data = None
+                if data is None:
+                    raise StorageError(
+                        f"{what}: {found} since it was listed; run the same command again"
+                    )
+                file.write(data)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -204,14 +257,14 @@ class RemoteFolder:
         except (StorageError, UsageError):
             raise
         except Exception as error:
-            whole = str(error)
-            if isinstance(error, FileNotFoundError) and not object_store.NO_BUCKET.search(whole):
+            whole, kind = str(error), StorageError
+            if isinstance(error, FileNotFoundError) and not NO_BUCKET.search(whole):
                 raise ShardMissingError(f"{what}: there is no such object") from error
-            advice, kind = object_store.advice_on(error), StorageError
-            if not advice and object_store.DENIED.search(whole):
+            advice = next((do for cause, do in ADVICE.items() if re.search(cause, whole)), "")
+            if not advice and DENIED.search(whole):
                 scheme, kind = self.url.text.partition(":")[0], ForbiddenError
-                advice = object_store.ADVICE_TO_DENIED.get(scheme, "web servers get no credentials")
-            text = object_store.said(error, self._secrets).rstrip(".: ")
+                advice = ADVICE_TO_DENIED.get(scheme, "web servers get no credentials")
+            text = said(error, self._secrets).rstrip(".: ")
             raise kind(f"{what}: {text}{'; ' if advice else ''}{advice}") from error
 
 
@@ -291,67 +344,7 @@ def hub_token(settings: dict[str, str]) -> str:
         return ""
 
 
-SECRET = re.compile(r"(?!.*_(FILE|PATH|URI)$).*(KEY|SECRET|TOKEN|PASS)")
-"""Names of variables whose values are secret, and not the path of a file."""
-
-OF_THE_MACHINE = r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity/"
-"""Where credentials are asked for that are given nowhere: services of rented machines."""
-
-WHOLE_OBJECTS = "Received non-partial response|Range request not supported"
-HANGS_UP = r"Parse\(|ConnectionReset|IncompleteMessage"
-DENIED = re.compile("status code: (401|403)")
-UNTOLD = re.compile("status code: 4(?!04|08|25|29)")
-"""Answers to HEAD, which has no body, of which a GET brings the reason."""
-
-NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
-
-ADVICE = {
-    OF_THE_MACHINE: "there are no credentials in the environment, and none in a profile, and this"
-    " machine has none of its own; a public bucket needs --anonymous, or"
-    ' storage_options={"anonymous": True}',
-    "Connection refused": "nothing listens there: check the host and the port",
-    "dns error": "no such host: check the URL and the endpoint, or what else its name is made of:"
-    " AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME",
-    "InvalidContentType": "that server speaks no TLS: write http:// in place of https://",
-    HANGS_UP: "that server answers nothing that is HTTP: if it speaks TLS, write https://",
-    "builder error": "http:// is taken from --endpoint and its variables alone: set one of these",
-    "InvalidCertificate": "the certificate of that server is not trusted here",
-    WHOLE_OBJECTS: "that server sends whole objects where a range is asked for",
-    NO_BUCKET.pattern: "there is no such bucket: check its name, and the endpoint",
-    "ExpiredToken|InvalidToken": "renew AWS_SESSION_TOKEN and its two keys",
-    "InvalidAccessKeyId|SignatureDoes|Missing (Secret)?AccessKey": "check AWS_ACCESS_KEY_ID and"
-    " AWS_SECRET_ACCESS_KEY",
-    "HeaderMalformed|PermanentRedirect|t LOCATION": "it is in another region: set AWS_REGION",
-    "RequestTimeTooSkewed": "the clock of this machine is wrong",
-    "Account must be": "set AZURE_STORAGE_ACCOUNT_NAME",
-    "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is not base64: check it",
-    "Authentication(Failed|Info)": "check AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
-    "service account|invalid_grant": "GOOGLE_APPLICATION_CREDENTIALS names no valid JSON key file",
-}
-"""What an error says -> what it means, or what to do."""
-
-ADVICE_TO_DENIED = {
-    "s3": "these credentials may not do that there: check AWS_ACCESS_KEY_ID and its rights",
-    "gs": "these credentials may not do that there: check GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "these credentials may not do that there: check AZURE_STORAGE_ACCOUNT_KEY and its rights",
-    "hf": "set HF_TOKEN to a token that may read it",
-}
-"""Of each scheme: what to do about a 401 or 403 without another reason."""
-
-_SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
-"""What object stores answer; beside its code and message are tokens, and addresses."""
-
-_NOISE = re.compile(
-    r"^Generic \w+ error: |^The operation lacked [^:]*: |Error performing \w+ request: |\ufeff"
-    r"|HTTP error: | in [\d.]+.?s(?= - )|, max_retries: \d+, retry_timeout: \S+"
-    r"|Server returned non-2xx status code: "
-)
-
-
-def advice_on(error: Exception) -> str:
-    """Return what to do about an error that says its cause; "" for others."""
-    text = str(error)
-    return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, text)), "")
+# --- causes of failed requests ------------------------------------------------------------
 
 
 def said(error: Exception, secrets: Sequence[str] = ()) -> str:

@@ -21,6 +21,7 @@ import secrets
 import socket
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import DestinationError, ShardkitError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
 from shardkit.index.provenance import TOKENIZER_FILES
-from shardkit.remote.cached_storage import RETRY_S, place_of
-from shardkit.remote.connection import CLAIM, NO_NUMBERS, ask
+from shardkit.remote.cached_storage import ask_place
+from shardkit.remote.connection import CLAIM, NO_NUMBERS
 from shardkit.remote.urls import Url
 from shardkit.system.file_io import block_sums
 
@@ -54,7 +55,7 @@ class RemoteTarget:
     def __init__(self, url: Url, cache: Path, claim_file: Path) -> None:
         self.url = url
         self.replaces: list[str] = []
-        self._cache = str(cache)
+        self._cache = cache
         self._claim_file = claim_file
         self._claim: str | None = None
 
@@ -109,45 +110,36 @@ class RemoteTarget:
             )
 
     def _make_claim(self, index: str | None, *, is_new: bool) -> None:
+        replaces = _NOT_BY_NAME  # nothing lies there: whatever is called so will have come from us
         if index is not None:
-            replaces = sorted({INDEX_NAME, *self._files_of(index)})
-        else:  # nothing lies there, so that whatever is called so will have come from us
-            replaces = sorted(_NOT_BY_NAME)
+            replaces = frozenset({INDEX_NAME})
+            with suppress(ShardkitError):  # its own files go when a dataset is replaced
+                info = parse_info(index.encode(), str(self.url / INDEX_NAME))
+                replaces |= {*info.file_bytes, REJECTED_NAME}
         told = {
             "what": "shardkit is writing a dataset here; its shardkit.json comes last",
             "owner": secrets.token_hex(16),
             "host": socket.gethostname(),
             "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-            "replaces": replaces,
+            "replaces": sorted(replaces),
         }
         atomic_write(self._claim_file, [json.dumps(told, indent=1).encode()])
-        self._put(CLAIM, self._claim_file, block_sums(self._claim_file), only_if_absent=is_new)
+        self.put(CLAIM, self._claim_file, block_sums(self._claim_file), only_if_absent=is_new)
 
-    def _files_of(self, index: str) -> Iterable[str]:
-        """Return names of what goes when a dataset is replaced: its own files."""
-        try:
-            info = parse_info(index.encode(), str(self.url / INDEX_NAME))
-        except ShardkitError:
-            return []
-        return [*info.file_bytes, REJECTED_NAME]
-
-    def put(self, name: str, path: Path, sums: Hashes) -> str:
+    def put(self, name: str, path: Path, sums: Hashes, *, only_if_absent: bool = False) -> str:
         """Put a file there and check it, and return what the store calls this version.
 
         Raises:
             DestinationError: another has taken over. StorageError: the network, the server.
         """
-        return self._put(name, path, sums, only_if_absent=False)
+        claim = None if name == CLAIM else self._claim
+        said = {"file": name, "path": str(path), "claim": claim, "only_if_absent": only_if_absent}
+        return str(self._ask("put", sums.view(np.int64), **said)["version"])
 
     def put_index(self, path: Path) -> None:
         """Put shardkit.json, which makes it a dataset, if there is none; errors as of
         :meth:`put`."""
-        self._put(INDEX_NAME, path, block_sums(path), only_if_absent=True)
-
-    def _put(self, name: str, path: Path, sums: Hashes, *, only_if_absent: bool) -> str:
-        claim = None if name == CLAIM else self._claim
-        said = {"file": name, "path": str(path), "claim": claim, "only_if_absent": only_if_absent}
-        return str(self._ask("put", sums.view(np.int64), **said)["version"])
+        self.put(INDEX_NAME, path, block_sums(path), only_if_absent=True)
 
     def versions(self) -> Versions:
         """Return all that lies there; folders have -1 bytes."""
@@ -182,8 +174,7 @@ class RemoteTarget:
         self._ask("remove", files=names, claim=self._claim)
 
     def _ask(self, what: str, numbers: Integers = NO_NUMBERS, **said: Any) -> dict[str, Any]:
-        place = place_of(self.url, None, RETRY_S, {})
-        return ask(self._cache, {"do": "write", "what": what, "place": place, **said}, numbers)
+        return ask_place(self.url, self._cache, {"do": "write", "what": what, **said}, numbers)
 
 
 def _begun(claim: str) -> str:

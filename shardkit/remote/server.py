@@ -29,7 +29,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import DataError, ShardkitError
 from shardkit.remote import connection
 from shardkit.remote.block_cache import BlockCache
-from shardkit.remote.bucket_transfers import Writing, fetch_bucket
+from shardkit.remote.bucket_transfers import fetch_bucket, write_to_bucket
 from shardkit.remote.connection import LOCK, LOG, SOCKET
 from shardkit.remote.private_folder import open_own
 
@@ -42,7 +42,6 @@ class Server:
     def __init__(self, cache: BlockCache, linger_s: float, lock: int) -> None:
         self._cache = cache
         self._lock = os.fstat(lock).st_ino
-        self._writing = Writing()
         self._linger_s = linger_s
         self._readers = 0
         self._asked = 0
@@ -115,7 +114,7 @@ class Server:
         if what == "open":
             return {"name": (await cache.open(asked["place"])).folder.name}
         if what == "write":
-            return await self._writing.answer(asked, numbers)
+            return await write_to_bucket(asked, numbers)
         if what == "fetch bucket":
             return await fetch_bucket(asked)
         if what == "at":
