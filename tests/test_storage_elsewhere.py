@@ -18,7 +18,7 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import IndexFileError, ShardMissingError
 from shardkit.index.manifest import stored_info
 from shardkit.shards.locate import Located
-from shardkit.storage.base import Files, Ranges, Sliceable, Storage, Turn
+from shardkit.storage.interface import Files, Ranges, Sliceable, Storage, Turn
 
 NOWHERE = Path("/nowhere at all")
 

@@ -9,7 +9,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.order.epochs import EpochOrder, Order, Shuffle
 from shardkit.shards.values import Column
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 
 
 @runtime_checkable
@@ -92,7 +92,7 @@ class FullSource:
         cast(Any, self.given).advise(rows, turn)
 
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        """As :meth:`shardkit.storage.base.Foresees.reached`."""
+        """As :meth:`shardkit.storage.interface.Foresees.reached`."""
         return not self.foresees or cast(Any, self.given).reached(turn, is_resting=is_resting)
 
     def __reduce__(self) -> tuple[Any, ...]:

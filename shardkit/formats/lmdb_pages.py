@@ -24,7 +24,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import FormatError
 from shardkit.formats.base import Listed
-from shardkit.storage.base import Sliceable, Storage
+from shardkit.storage.interface import Sliceable, Storage
 
 PAGE_HEADER = 16
 MAX_PAGE_BYTES = 32768

@@ -22,7 +22,7 @@ from shardkit.index.provenance import TOKENIZER_FILES, Provenance
 from shardkit.index.version_line import VersionLine
 from shardkit.memory.maps import read_file
 from shardkit.samples.encoding import LABEL, Encoding
-from shardkit.storage.base import Storage
+from shardkit.storage.interface import Storage
 from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors

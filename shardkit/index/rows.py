@@ -16,7 +16,7 @@ from shardkit.arrays import Array, Hashes, Integers
 from shardkit.errors import IndexFileError
 from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.memory.maps import READ_BYTES
-from shardkit.storage.base import Storage
+from shardkit.storage.interface import Storage
 
 NO_INT = -(2**63)
 """In the ``cls`` column: the sample has no class index."""
@@ -75,7 +75,7 @@ class RowIndex:
     def __init__(
         self, storage: Storage, info: DatasetInfo, split: SplitInfo, *, copied: bool = False
     ) -> None:
-        """``copied``: as of :meth:`shardkit.storage.base.Storage.contents`."""
+        """``copied``: as of :meth:`shardkit.storage.interface.Storage.contents`."""
         self.split = split
         self.fields = info.fields
         self._storage = storage

@@ -9,7 +9,7 @@ from contextlib import closing
 from shardkit.batches.maker import BatchMaker
 from shardkit.batches.request import Made
 from shardkit.order.batch_rows import BatchRows
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 
 FIRST = 64
 """Batches that are told before the first is asked for."""

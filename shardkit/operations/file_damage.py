@@ -11,7 +11,7 @@ import xxhash
 from shardkit.arrays import Hashes
 from shardkit.errors import DataError, IndexFileError, ShardMissingError
 from shardkit.index.manifest import SplitInfo
-from shardkit.storage.base import Storage
+from shardkit.storage.interface import Storage
 from shardkit.system.file_io import BLOCK_BYTES
 
 NO_SUMS: Hashes = np.zeros(0, np.uint64)

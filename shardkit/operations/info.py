@@ -23,7 +23,7 @@ from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate, locate_remote, refuse_version
 from shardkit.shards.stored import ShardReader, container_of
-from shardkit.storage.base import Storage
+from shardkit.storage.interface import Storage
 
 ORDER_SAMPLES = 4096
 """Labels looked at to tell whether they lie in order."""

@@ -24,7 +24,7 @@ from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.remote_destination import RemoteDestination, open_destination
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate_place
-from shardkit.storage.base import Sliceable
+from shardkit.storage.interface import Sliceable
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.file_io import BLOCK_BYTES, block_sums, open_file, pread_full
 from shardkit.system.file_systems import is_in_memory

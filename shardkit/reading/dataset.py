@@ -32,7 +32,7 @@ from shardkit.shards.locate import (
 )
 from shardkit.shards.stored import Gather, ShardReader
 from shardkit.shards.values import Column, Decode, own_values, read_column, read_joined
-from shardkit.storage.base import Foresees, Turn
+from shardkit.storage.interface import Foresees, Turn
 from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 
@@ -332,7 +332,7 @@ class Dataset:
         return self.reader.is_cold([name for name in self.fields if name not in from_index])
 
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        """As :meth:`shardkit.storage.base.Foresees.reached`."""
+        """As :meth:`shardkit.storage.interface.Foresees.reached`."""
         storage = self.located.storage
         return not isinstance(storage, Foresees) or storage.reached(turn, is_resting=is_resting)
 

@@ -14,7 +14,7 @@ from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import UsageError
 from shardkit.shards.values import Column
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 
 
 class EndToEnd:

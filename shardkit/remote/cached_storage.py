@@ -1,4 +1,4 @@
-"""A dataset behind a URL as a :class:`shardkit.storage.base.Storage`: it is read from the cache."""
+"""A dataset behind a URL as a :class:`shardkit.storage.interface.Storage`, read from the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardkit.remote.cached_split import STAMPS, BlockMap, Stamps, blocks_of
 from shardkit.remote.connection import NO_NUMBERS, ask, tell
 from shardkit.remote.private_folder import make_own
 from shardkit.remote.urls import RemoteOptions, Url, default_cache, settings_of
-from shardkit.storage.base import Files, Turn
+from shardkit.storage.interface import Files, Turn
 from shardkit.storage.local_files import (
     CopiedFiles,
     CopiedPiece,
@@ -120,7 +120,7 @@ class Remote:
         self._is_known(turn, self.tell("follow", numbers, split=split, loop=turn.loop))
 
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        """As :meth:`shardkit.storage.base.Foresees.reached`."""
+        """As :meth:`shardkit.storage.interface.Foresees.reached`."""
         said = {"loop": turn.loop, "step": turn.step, "is_resting": is_resting}
         return self._is_known(turn, self.tell("at", NO_NUMBERS, **said))
 
@@ -206,7 +206,7 @@ ALL = -1
 
 
 class CachedFiles:
-    """:class:`shardkit.storage.base.Files` of one split, of which some blocks are in the cache.
+    """:class:`shardkit.storage.interface.Files` of a split, of which some blocks are in the cache.
 
     It gives out copies: :mod:`shardkit.remote.cached_split` says how it is known to be good.
     """
@@ -335,7 +335,7 @@ class CachedFiles:
 
 @dataclass(slots=True)
 class CachedRanges:
-    """:class:`shardkit.storage.base.Ranges` of the cache.
+    """:class:`shardkit.storage.interface.Ranges` of the cache.
 
     Attributes:
         places: of the ranges that have bytes. asked: (B,) int64, sizes of all.

@@ -12,7 +12,7 @@ import numpy as np
 from shardkit.arrays import Integers, Tokens
 from shardkit.memory.gather import split
 from shardkit.sequences.store import refuse_huge
-from shardkit.storage.base import Files, Turn
+from shardkit.storage.interface import Files, Turn
 
 
 class ContiguousTokens:

@@ -24,7 +24,7 @@ from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
 from shardkit.sequences.windows import Windows
 from shardkit.shards.locate import replaced
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 from shardkit.system.paths import show_path
 from shardkit.tokens.id_files import is_token_file
 from shardkit.tokens.spec import MAX_VOCABULARY

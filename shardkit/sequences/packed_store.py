@@ -15,7 +15,7 @@ from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.sequences.store import TokenStore, refuse_huge
 from shardkit.shards.stored import ShardReader
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 
 HEADER_BYTES = len(npy_header("<u2", (0,)))
 """Bytes before the ids in a ``.npy`` file of one axis: 128, whatever its length."""

@@ -9,7 +9,7 @@ import numpy as np
 from shardkit.arrays import Integers, Tokens
 from shardkit.errors import DataError
 from shardkit.sequences.documents import Documents
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 from shardkit.tokens.spec import MAX_VOCABULARY
 
 
@@ -40,7 +40,7 @@ class TokenStore(Protocol):
         ...
 
     def is_cold(self) -> bool:
-        """Whether announcing pays: see :meth:`shardkit.storage.base.Files.is_cold`."""
+        """Whether announcing pays: see :meth:`shardkit.storage.interface.Files.is_cold`."""
         ...
 
     def announce(self, starts: Integers, sizes: Integers, turn: Turn | None) -> None:

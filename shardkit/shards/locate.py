@@ -23,7 +23,7 @@ from shardkit.index.manifest import (
 )
 from shardkit.remote.urls import RemoteOptions, Url
 from shardkit.samples.sample import SPLIT_NAMES
-from shardkit.storage.base import Storage
+from shardkit.storage.interface import Storage
 from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors

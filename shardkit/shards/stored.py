@@ -1,8 +1,8 @@
 """Stored values of a split by row: the one read path of all formats.
 
 A shard is a file, the row index holds byte ranges in it. How they are read is up to what stands
-behind :class:`shardkit.storage.base.Storage`: of files on this machine they are slices of memory
-maps, or copies, made once a batch.
+behind :class:`shardkit.storage.interface.Storage`: of files on this machine they are slices of
+memory maps, or copies, made once a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardkit.memory.gather import look_up
 from shardkit.samples.encoding import BYTES, LABEL, Encoding
 from shardkit.samples.sample import SampleBatch, Value, sample_checksums
 from shardkit.shards.joined import Joined, lay_out, offsets_of, room_for
-from shardkit.storage.base import Files, Ranges, Storage, Turn
+from shardkit.storage.interface import Files, Ranges, Storage, Turn
 
 T = TypeVar("T")
 
@@ -229,7 +229,7 @@ class ShardReader:
 
     def is_cold(self, names: Sequence[str]) -> bool:
         """Whether it pays to announce values of these fields: see
-        :meth:`shardkit.storage.base.Files.is_cold`."""
+        :meth:`shardkit.storage.interface.Files.is_cold`."""
         return any(self.files(name).is_cold() for name in names)
 
     def announce(self, batch: Gather, names: Sequence[str], turn: Turn | None = None) -> None:

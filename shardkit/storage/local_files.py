@@ -23,7 +23,7 @@ from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import FormatError
 from shardkit.memory import buffers, gather
 from shardkit.memory.maps import map_file, map_whole, will_need
-from shardkit.storage.base import Files, Turn
+from shardkit.storage.interface import Files, Turn
 from shardkit.storage.opened import Check, Opened, OpenLimit, Warmth, worth_announcing
 from shardkit.system.file_io import OpenFile, open_file, pread, pread_full
 from shardkit.system.file_systems import is_remote
@@ -37,7 +37,7 @@ ReadOne = Callable[[int, int, int], bytes | memoryview]
 
 @dataclass(frozen=True)
 class Folder:
-    """:class:`shardkit.storage.base.Storage` of the files in one folder, or of links in it.
+    """:class:`shardkit.storage.interface.Storage` of the files in one folder, or of links in it.
 
     Attributes:
         check: called after each file is opened: raises if these are not the files that they were.
@@ -111,7 +111,7 @@ class _Announced(Generic[T]):
 
 
 class MappedFiles(_Announced[memoryview]):
-    """:class:`shardkit.storage.base.Files` of a folder, each mapped as a whole."""
+    """:class:`shardkit.storage.interface.Files` of a folder, each mapped as a whole."""
 
     def __init__(
         self, folder: Path, names: Sequence[str], sizes: Sequence[int], check: Check = int
@@ -140,7 +140,7 @@ def _announce_maps(
 
 
 class MappedRanges:
-    """:class:`shardkit.storage.base.Ranges` of maps."""
+    """:class:`shardkit.storage.interface.Ranges` of maps."""
 
     __slots__ = ("_maps", "_numbers", "_sizes", "_starts")
 
@@ -203,7 +203,7 @@ _limit = OpenLimit(_most_open)
 
 
 class CopiedFiles(_Announced[OpenFile]):
-    """:class:`shardkit.storage.base.Files` of a folder, of which each range is read once."""
+    """:class:`shardkit.storage.interface.Files` of a folder, of which each range is read once."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ def _announce_files(
 
 
 class CopiedRanges:
-    """:class:`shardkit.storage.base.Ranges` in one buffer."""
+    """:class:`shardkit.storage.interface.Ranges` in one buffer."""
 
     __slots__ = ("_buffer", "_ends")
 

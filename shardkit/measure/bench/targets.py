@@ -26,7 +26,7 @@ from shardkit.samples.sample import unpack_paths
 from shardkit.sequences.dataset import TokenDataset
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
-from shardkit.storage.base import Turn
+from shardkit.storage.interface import Turn
 from shardkit.system.file_systems import counter, is_in_memory
 from shardkit.system.page_cache import Cache, cache_state, evict
 from shardkit.system.paths import show_path
