@@ -13,7 +13,7 @@ import pytest
 
 from shardkit.measure.machine import describe, machine
 from shardkit.measure.timing import Measurement, Result, Work, interleave
-from shardkit.system import page_cache
+from shardkit.system.file_systems import libc
 from shardkit.system.page_cache import cache_state, evict, resident_fraction
 
 PAGE = mmap.PAGESIZE
@@ -135,7 +135,7 @@ def test_ctrl_c_while_pages_are_counted_is_ctrl_c(
     def interrupted(*_: int) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(page_cache, "_mincore", lambda: interrupted)
+    monkeypatch.setattr(libc(), "mincore", interrupted)
     with pytest.raises(KeyboardInterrupt):
         resident_fraction(file_of_ten_pages)
 

@@ -24,7 +24,7 @@ from shardkit.errors import FormatError
 from shardkit.memory import buffers, gather
 from shardkit.memory.maps import map_file, map_whole, will_need
 from shardkit.storage.interface import Files, Turn
-from shardkit.storage.opened import Check, Opened, OpenLimit, Warmth, worth_announcing
+from shardkit.storage.opened import Check, Opened, OpenLimit, Warmth, merged, worth_announcing
 from shardkit.system.file_io import OpenFile, open_file, pread, pread_full
 from shardkit.system.file_systems import is_remote
 from shardkit.system.paths import show_path
@@ -230,15 +230,9 @@ class CopiedFiles(_Announced[OpenFile]):
     def read_into(self, out: Bytes, numbers: Integers, starts: Integers, sizes: Integers) -> None:
         """Read the bytes of ranges, end to end, into memory that holds just as many."""
         # What lies end to end in a file, as rows in stored order do, is one call.
-        is_first = np.ones(len(numbers), np.bool_)
-        is_first[1:] = (numbers[1:] != numbers[:-1]) | (starts[1:] != (starts + sizes)[:-1])
-        firsts = np.flatnonzero(is_first)
-        lasts = np.append(firsts, len(numbers))[1:] - 1
-        ends = [0, *sizes.cumsum()[lasts].tolist()]
-        number, view = 0, out.data
-        places = zip(
-            numbers[firsts].tolist(), starts[firsts].tolist(), ends, ends[1:], strict=False
-        )
+        numbers, starts, sizes = merged(numbers, starts, sizes, most_gap=0)
+        number, view, ends = 0, out.data, sizes.cumsum().tolist()
+        places = zip(numbers.tolist(), starts.tolist(), [0, *ends], ends, strict=False)
         try:
             for number, start, at, end in places:
                 file = self._opened[number]  # kept until it was read, whoever closes it

@@ -94,7 +94,7 @@ class Opened(Generic[T]):
         return found
 
     def held(self, numbers: Iterable[int]) -> dict[int, T]:
-        """Each of these files, once; one closed meanwhile stays open until this is dropped."""
+        """Return these files. One closed meanwhile stays open until this is dropped."""
         return {number: self[number] for number in dict.fromkeys(numbers)}
 
     def show(self, number: int) -> str:
@@ -102,7 +102,7 @@ class Opened(Generic[T]):
 
 
 class Warmth:
-    """Whether to announce values: while page faults, or what was announced, went to the disk.
+    """A judge of whether to announce values: while page faults, or announced values, went to disk.
 
     Announcing a 110 KB value costs 2 us, copying it 4 us, so a warm epoch should not pay for it.
     """
@@ -119,7 +119,7 @@ class Warmth:
         self._quiet = 0
 
     def is_cold(self) -> bool:
-        """Asked once a batch."""
+        """Return True if announcing pays; it is asked once a batch."""
         if self._quiet > 0:
             self._quiet -= 1
             return False
@@ -133,22 +133,21 @@ class Warmth:
 
 
 def merged(
-    numbers: Integers, starts: Integers, sizes: Integers
+    numbers: Integers, starts: Integers, sizes: Integers, most_gap: int = mmap.PAGESIZE
 ) -> tuple[Integers, Integers, Integers]:
-    """One range for those that follow one another in a file with at most a page between."""
+    """Return one range for those that follow one another in a file with at most a gap between."""
     ends = starts + sizes
     gaps = starts[1:] - ends[:-1]
     is_first = np.ones(len(numbers), np.bool_)
-    is_first[1:] = (numbers[1:] != numbers[:-1]) | (gaps < 0) | (gaps > mmap.PAGESIZE)
+    is_first[1:] = (numbers[1:] != numbers[:-1]) | (gaps < 0) | (gaps > most_gap)
     firsts = np.flatnonzero(is_first)
-    lasts = np.append(firsts[1:], len(numbers)) - 1
+    lasts = np.append(firsts, len(numbers))[1:] - 1
     return numbers[firsts], starts[firsts], ends[lasts] - starts[firsts]
 
 
 def worth_announcing(
     numbers: Integers, starts: Integers, sizes: Integers, at_least: int
 ) -> tuple[Integers, Integers, Integers]:
-    """The :func:`merged` ranges of those that have so many bytes, and any at all."""
+    """Return the :func:`merged` ranges of those that have so many bytes, and any at all."""
     large = sizes >= max(at_least, 1)
-    chosen = numbers[large], starts[large], sizes[large]
-    return merged(*chosen) if len(chosen[0]) else chosen
+    return merged(numbers[large], starts[large], sizes[large])

@@ -30,6 +30,8 @@ def libc() -> Any:
     lib.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     lib.statfs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     lib.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    if hasattr(lib, "mincore"):
+        lib.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     return lib
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from shardkit.arrays import Bytes
+from shardkit.system.file_systems import libc
 
 Cache = Literal["warm", "cold", "unknown"]
 """What a timing says of the data it read: in the page cache, on the disk, or not known."""
@@ -26,24 +27,23 @@ _COLD = 0.01
 
 
 def cache_state(resident: float | None) -> Cache:
-    """What to call a :func:`resident_fraction`: mixed states are ``unknown``, and so is None."""
+    """Return the name of a :func:`resident_fraction`: mixed states are ``unknown``, as None is."""
     if resident is None or _COLD < resident < 1 - _COLD:
         return "unknown"
     return "cold" if resident <= _COLD else "warm"
 
 
 def resident_fraction(paths: StrPath | Iterable[StrPath]) -> float | None:
-    """Share of the files' pages in the page cache; None where the platform cannot tell.
+    """Return the share of the files' pages in the page cache; None if the platform cannot tell.
 
     Linux tells it only of files that the user owns or may write to; of others it says that all
     pages are there. Empty files count for nothing; with no page at all the share is 0.
     """
-    mincore = _mincore()
-    if mincore is None:
+    if not hasattr(libc(), "mincore"):
         return None
     num_there = num_pages = 0
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        pages = _resident_pages(mincore, path)
+        pages = _resident_pages(path)
         num_there += int(np.count_nonzero(pages & 1))
         num_pages += len(pages)
     return num_there / num_pages if num_pages else 0.0
@@ -68,16 +68,8 @@ def evict(paths: StrPath | Iterable[StrPath]) -> float | None:
     return resident_fraction(listed)
 
 
-def _mincore() -> ctypes._NamedFuncPointer | None:
-    """The C library's mincore(2), or None where it has none."""
-    function = getattr(ctypes.CDLL(None, use_errno=True), "mincore", None)
-    if function is not None:
-        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    return function
-
-
-def _resident_pages(mincore: ctypes._NamedFuncPointer, path: StrPath) -> Bytes:
-    """One byte a page of the file; its lowest bit is set where the page is in memory."""
+def _resident_pages(path: StrPath) -> Bytes:
+    """Return one byte a page of the file; its lowest bit is set if the page is in memory."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         pages = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
@@ -86,7 +78,7 @@ def _resident_pages(mincore: ctypes._NamedFuncPointer, path: StrPath) -> Bytes:
         with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as mapped:
             view = np.frombuffer(mapped, np.uint8)
             try:
-                failed = mincore(view.ctypes.data, size, pages.ctypes.data)
+                failed = libc().mincore(view.ctypes.data, size, pages.ctypes.data)
             finally:
                 del view  # a mapping with a view on it cannot be closed, not even on Ctrl-C
     if failed:
