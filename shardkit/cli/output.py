@@ -33,8 +33,8 @@ class Interrupted(click.ClickException):
 
 @contextmanager
 def quiet(engine: str) -> Iterator[None]:
-    """Ray prints 20 lines on stdout, where the result belongs, for each node that is lost. What
-    comes of that in the end is in the result, or in the error."""
+    """Print nothing of Ray's: 20 lines on stdout, where the result belongs, for each node that is
+    lost. What comes of that in the end is in the result, or in the error."""
     if engine != "ray":
         yield
         return
@@ -89,7 +89,7 @@ def call(
 
 
 def refuse_no_file(path: str) -> None:
-    """Raises UsageError for what cannot be written to, before minutes of work."""
+    """Raise UsageError for what cannot be written to, before minutes of work."""
     place = as_path(path, "the file to write")
     if place.is_dir():
         raise UsageError(f"{show_path(path)} is a folder: name a file to write")
@@ -128,7 +128,7 @@ def echo_table(lines: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> 
 
 
 def count(number: int, noun: str, ending: str = "s") -> str:
-    """``count(1, "shard")`` -> ``"1 shard"``; ``count(1200, "shard")`` -> ``"1,200 shards"``."""
+    """Return ``"1 shard"`` for ``count(1, "shard")``, and ``"1,200 shards"`` for 1,200."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"
 
 
@@ -186,7 +186,7 @@ def _echo_work(result: PackResult) -> None:
 
 
 def echo_version(result: VersionResult) -> None:
-    """What a change of a dataset made."""
+    """Print what a change of a dataset made."""
     splits = ", ".join(f"{number:,} in {name}" for name, number in result.splits.items())
     click.echo(f"{show_path(result.dest)}: version {result.version}, {splits}")
     click.echo(f"  {show_path(result.what)}")

@@ -60,7 +60,7 @@ _UNUSED = sys.getrefcount(_held[0])
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Until this ends, the thread that began it keeps its buffers; any thread may end it."""
+    """Keep the buffers of the thread that began this until it ends; any thread may end it."""
     state = _kept.state
     state.users += 1
     try:
@@ -72,12 +72,12 @@ def keeping() -> Iterator[None]:
 
 
 def keep() -> None:
-    """This thread keeps its buffers as long as it lives."""
+    """Keep the buffers of this thread as long as it lives."""
     _kept.state.users += 1
 
 
 def empty(shape: int | Sequence[int], dtype: Any) -> Array:
-    """As :func:`numpy.empty`: whatever is in it."""
+    """Return an array as :func:`numpy.empty` does, with whatever is in it."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
     num_bytes = math.prod(shape) * kind.itemsize
@@ -96,12 +96,12 @@ class _Hashable(np.ndarray[Any, Any]):
 
 
 def view_of(array: Bytes) -> memoryview:
-    """Its bytes, read-only, as a memoryview that can be hashed and keeps the array."""
+    """Return its bytes, read-only, as a memoryview that can be hashed and keeps the array."""
     return array.view(_Hashable).data.toreadonly()
 
 
 def _take(kept: list[Bytes], num_bytes: int) -> Bytes:
-    """One of those that is large enough and not in use, else a new one."""
+    """Return one of those that is large enough and not in use, else a new one."""
     unused = [number for number in range(len(kept)) if sys.getrefcount(kept[number]) == _UNUSED]
     for number in unused:
         if num_bytes <= kept[number].nbytes <= WASTE * num_bytes:
@@ -115,7 +115,7 @@ def _take(kept: list[Bytes], num_bytes: int) -> Bytes:
 
 
 def _counts_are_exact() -> bool:
-    """Without the GIL, references are not all counted in one place."""
+    """Return False without the GIL: references are then not all counted in one place."""
     has_gil: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
     return has_gil
 

@@ -46,7 +46,7 @@ OUTSIDE = "gather: a row is outside its memory, or out has not their size"
 
 @cache
 def compiled() -> ModuleType | None:
-    """The module made from ``gather.c``, if it was built with this installation."""
+    """Return the module made from ``gather.c``, if it was built with this installation."""
     try:
         return import_module("shardkit.memory._gather")
     except ImportError:
@@ -54,12 +54,12 @@ def compiled() -> ModuleType | None:
 
 
 def is_available() -> bool:
-    """Was the compiled module built with this installation?"""
+    """Return True if the compiled module was built with this installation."""
     return compiled() is not None
 
 
 def look_up(table: Array, numbers: Integers, bounds: Integers) -> tuple[Array, Integers] | None:
-    """Rows of a table, and in which part of it each is; None if one is not there.
+    """Return rows of a table, and in which part of it each is; None if one is not there.
 
     Args:
         table: (N, C). numbers: (B,) int64. bounds: (S,) int64 from 0 to N, ascending: part i is
@@ -83,8 +83,8 @@ def look_up(table: Array, numbers: Integers, bounds: Integers) -> tuple[Array, I
 def split(
     starts: Integers, sizes: Integers, bounds: Integers, shifts: Integers, step: int
 ) -> tuple[Integers, Integers, Integers] | None:
-    """Where ranges of items lie, of which there are many in each of a few parts; None if one goes
-    on in the next part.
+    """Return where ranges of items lie, many in each of a few parts; None if one goes on in the
+    next part.
 
     Args:
         starts, sizes: (B,) int64 in items, each inside the bounds. step: bytes of an item.
@@ -153,7 +153,7 @@ def _integers(numbers: Integers) -> Integers:
 
 
 def _slices(rows: Rows, num_bytes: int) -> list[memoryview]:
-    """The bytes of each row. Raises ValueError unless all are inside, and so many together."""
+    """Return the bytes of each row. Raises ValueError unless all are inside, so many together."""
     memory, which, starts, sizes = rows
     if not len(which) == len(starts) == len(sizes):
         raise ValueError("gather: arguments of different lengths")

@@ -64,20 +64,22 @@ class Map:
 
 
 def mapped(fd: int, size: int, offset: int = 0) -> memoryview:
-    """Bytes of an open file, of which the descriptor may be closed at once. ``offset`` is one of
-    whole pages. Raises OSError."""
+    """Map bytes of an open file, of which the descriptor may be closed at once. ``offset`` is one
+    of whole pages. Raises OSError."""
     # NumPy's array keeps the map, a memoryview the array, slices of a memoryview all of them.
     return view_of(np.asarray(Map(fd, size, offset))) if size else memoryview(b"")
 
 
 def map_of(view: memoryview) -> Map | None:
-    """The map that :func:`mapped` made this view from, or one that it is a slice of; None for other
-    memory."""
+    """Return the map that :func:`mapped` made this view, or what it is a slice of, from; None for
+    other memory."""
     found: object = view.obj
     while isinstance(found, np.ndarray):
         found = found.base
     return found if isinstance(found, Map) else None
 
+
+# --- whole files --------------------------------------------------------------------------
 
 READ_BYTES = 16 << 20
 """An index that may be cut short while it is open is read up to this size, and mapped beyond: each
@@ -112,7 +114,7 @@ def map_whole(path: Path, expected_bytes: int | None = None) -> memoryview:
 
 
 def read_file(path: Path, at_most: int) -> bytes:
-    """The contents of a file that is not trusted.
+    """Return the contents of a file that is not trusted.
 
     Raises:
         ShardMissingError: no such file. IndexFileError: over ``at_most`` bytes, or no file.
@@ -125,12 +127,14 @@ def read_file(path: Path, at_most: int) -> bytes:
             return pread(file.fd, file.num_bytes, 0)
 
 
+# --- huge values --------------------------------------------------------------------------
+
 CHUNK_BYTES = 64 << 20
 """A longer value is taken in chunks of this size."""
 
 
 def in_chunks(value: bytes | memoryview) -> Iterator[bytes | memoryview]:
-    """A value in chunks, end to end; of a mapped one, each is let go of before the next."""
+    """Yield a value in chunks, end to end; of a mapped one, each is let go of before the next."""
     if len(value) <= CHUNK_BYTES:
         yield value
         return
@@ -152,11 +156,13 @@ def release_pages(value: bytes | memoryview) -> None:
 
 
 def release_freed() -> None:
-    """Give memory that was freed back to the system. The C library keeps it where in_chunks of many
+    """Give memory that was freed back to the system. The C library keeps it where chunks of many
     sizes come and go: 100 MB for each 400 MB of text that were tokenized (glibc 2.36)."""
     if (give_back := getattr(libc(), "malloc_trim", None)) is not None:
         give_back(0)
 
+
+# --- advice -------------------------------------------------------------------------------
 
 _PAGE = mmap.PAGESIZE
 _PROCESS_MADVISE = 440  # the same number on all architectures
@@ -164,7 +170,7 @@ _MAX_RANGES = 1024  # the kernel's UIO_MAXIOV
 
 
 def will_need(addresses: Integers, sizes: Integers) -> None:
-    """The (N,) ranges of this process's memory, all mapped, will be read soon.
+    """Tell the kernel that (N,) ranges of this process's memory, all mapped, will be read soon.
 
     Returns before they are there. Does nothing where the platform has no such call.
     """

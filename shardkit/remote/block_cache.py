@@ -36,6 +36,8 @@ from shardkit.remote.object_store import RemoteFolder
 from shardkit.remote.urls import Url
 from shardkit.system.file_io import BLOCK_BYTES
 
+# --- requests to a server -----------------------------------------------------------------
+
 MOST_REQUESTS = 128
 MOST_BYTES = 256 << 20
 """What the bodies of answers may take of the memory of the process."""
@@ -92,6 +94,8 @@ class RequestLimiter:
             self._num_bytes += num_bytes
             admitted.set_result(None)
 
+
+# --- writes to the disk -------------------------------------------------------------------
 
 WRITES = 4
 """At once, of one request's blocks each."""
@@ -169,6 +173,8 @@ def _write(fd: int, start: int, data: memoryview) -> None:
     finally:
         os.close(fd)
 
+
+# --- the cache ----------------------------------------------------------------------------
 
 WINDOW_BYTES = 256 << 20
 WINDOW_PART = 8

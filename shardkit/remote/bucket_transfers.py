@@ -143,6 +143,8 @@ def _remove_others(folder: Path, wanted: dict[str, dict[str, Any]]) -> None:
                 Path(base, name).rmdir()
 
 
+# --- to a bucket --------------------------------------------------------------------------
+
 WHOLE_BYTES = 32 << 20
 """Files up to this size are put by one request; larger ones in parts, of which some are under way
 at once, and each is sent again by itself."""

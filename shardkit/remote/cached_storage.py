@@ -120,7 +120,7 @@ class Remote:
         self._is_known(turn, self.tell("follow", numbers, split=split, loop=turn.loop))
 
     def reached(self, turn: Turn, *, is_resting: bool) -> bool:
-        """As :meth:`shardkit.storage.interface.Foresees.reached`."""
+        """Do as :meth:`shardkit.storage.interface.Foresees.reached` says."""
         said = {"loop": turn.loop, "step": turn.step, "is_resting": is_resting}
         return self._is_known(turn, self.tell("at", NO_NUMBERS, **said))
 
@@ -197,6 +197,8 @@ def place_of(
     settings = settings_of({**os.environ, **settings})
     return {"url": url.text, "settings": settings, "most_bytes": most_bytes, "retry_s": retry_s}
 
+
+# --- files of a split ---------------------------------------------------------------------
 
 Places = tuple[Integers, Integers, Integers]
 """(B,) int64 each: number of the file, first byte, number of bytes."""
@@ -373,6 +375,8 @@ class CachedRanges:
         self.copy_to(out.reshape(-1))
         return out
 
+
+# --- an order that does not fit the cache -------------------------------------------------
 
 WORTH_SAYING = {"full": 8.0, "block": 1.5}
 """Times the bytes of the dataset that an epoch fetches. A full shuffle has its price, and a block

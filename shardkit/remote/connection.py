@@ -81,6 +81,8 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
+# --- connecting ---------------------------------------------------------------------------
+
 START_S = 30
 """How long a server may take to begin."""
 

@@ -92,7 +92,7 @@ class RemoteTarget:
         return False
 
     def refuse_taken(self, overwrite: bool) -> None:
-        """Errors as of :meth:`take`, for what begins with something that takes long."""
+        """Raise what :meth:`take` would, for callers that begin with something that takes long."""
         self._refuse(self._text(CLAIM), self._text(INDEX_NAME), overwrite)
 
     def _refuse(self, claim: str | None, index: str | None, overwrite: bool) -> None:

@@ -116,6 +116,8 @@ def _where(place: Path | Url) -> list[str]:
     return list(place.resolve().parts)
 
 
+# --- options of those who read ------------------------------------------------------------
+
 CACHE_DIR = "SHARDKIT_CACHE_DIR"
 CACHE_BYTES = "SHARDKIT_CACHE_BYTES"
 """Variables of the environment that stand for arguments which are not given."""

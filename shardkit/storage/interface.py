@@ -40,17 +40,17 @@ class Storage(Protocol):
     """
 
     def contents(self, name: str, num_bytes: int, *, copied: bool = False) -> memoryview:
-        """All bytes of a file that should have ``num_bytes``: read-only, and good as long as
+        """Return all bytes of a file that should have ``num_bytes``: read-only, and good as long as
         somebody refers to them. With ``copied`` they are the caller's own, unless they are many
         (a table of rows that each process copied would fill the memory)."""
         ...
 
     def size(self, name: str) -> int:
-        """How many bytes a file has now."""
+        """Return how many bytes a file has now."""
         ...
 
     def files(self, names: Sequence[str], sizes: Sequence[int], *, copied: bool = False) -> Files:
-        """Files to read ranges of, which are numbered as they are listed here. Opens none.
+        """Return files to read ranges of, numbered as they are listed here. Opens none.
 
         Args:
             sizes: bytes that each should have. copied: what is read is the caller's own, so that
@@ -59,7 +59,7 @@ class Storage(Protocol):
         ...
 
     def show(self, name: str) -> str:
-        """How a message calls a file."""
+        """Return what a message calls a file."""
         ...
 
 
@@ -106,8 +106,8 @@ class Files(Protocol):
         ...
 
     def piece(self, number: int, start: int, stop: int) -> Sliceable:
-        """Bytes [start, stop) of one file, to be read part by part, each when it is asked for: who
-        will want several says so with :meth:`announce`, so that they can be fetched at once."""
+        """Return bytes [start, stop) of one file, to be read part by part, each when asked for.
+        Callers that will want several :meth:`announce` them: they can be fetched at once."""
         ...
 
     def announce(
@@ -118,7 +118,7 @@ class Files(Protocol):
         ...
 
     def is_cold(self) -> bool:
-        """Whether announcing pays now, because bytes have lately come from further away than
+        """Return True if announcing pays now, because bytes have lately come from further away than
         memory. It is asked once a batch, and takes less time than finding out what to announce."""
         ...
 
@@ -128,7 +128,7 @@ class Ranges(Protocol):
     be called again, for the same bytes."""
 
     def slices(self) -> list[memoryview]:
-        """The bytes of each."""
+        """Return the bytes of each."""
         ...
 
     def copy_to(self, out: Bytes) -> None:

@@ -10,7 +10,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes in ``"256MB"`` (10**6), ``"4MiB"`` (2**20), ``"1g"`` or a plain number.
+    """Return the bytes in ``"256MB"`` (10**6), ``"4MiB"`` (2**20), ``"1g"`` or a plain number.
 
     Raises:
         UsageError: not a size, or less than one byte.
@@ -28,7 +28,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_bytes(num: float) -> str:
-    """``1536000`` -> ``"1.5 MB"``."""
+    """Return ``"1.5 MB"`` for ``1536000``."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(num) < 1000:
             return f"{num:.0f} {unit}" if unit == "B" else f"{num:.1f} {unit}"

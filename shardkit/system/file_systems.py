@@ -147,6 +147,8 @@ def mount_at(path: Path) -> Mount | None:
     return mount_of(os.path.realpath(path), parse_mounts(text))
 
 
+# --- reads from a device ------------------------------------------------------------------
+
 ON_DEVICES = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "overlay", "erofs", "squashfs", "jfs"}
     | {"bcachefs", "vfat", "exfat", "ntfs3", "iso9660", "udf", "nilfs2", "reiserfs"}
@@ -184,7 +186,7 @@ def read_by_process() -> int:
 
 
 def _of_block_device(device: str) -> Counter | None:
-    """Sectors read are the third number; Documentation/block/stat.rst."""
+    """Return a counter of sectors read, the third number; Documentation/block/stat.rst."""
     stat = Path(f"/sys/dev/block/{device}/stat")
 
     def read() -> int:

@@ -17,13 +17,13 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def is_url(path: object) -> bool:
-    """Whether a user means a URL."""
+    """Return True if a user means a URL."""
     return isinstance(path, str) and bool(_SCHEME.match(path))
 
 
 def as_path(path: object, what: str) -> Path:
-    """A path that a caller gave. Raises UsageError, saying what it was for, if it is none, or a
-    URL, of which a folder called ``s3:`` would come."""
+    """Return a path that a caller gave. Raises UsageError, saying what it was for, if it is none or
+    a URL, of which a folder called ``s3:`` would come."""
     if isinstance(path, str) and is_url(path):
         raise UsageError(
             f"{what}: {path.partition('://')[0]}://... is a URL, and this takes what is on this"
@@ -54,8 +54,8 @@ def as_path(path: object, what: str) -> Path:
 
 
 def user_cache() -> Path | None:
-    """The user's folder for what can be made anew, as the XDG base directory specification has it;
-    None for a user without a home, as in some containers."""
+    """Return the user's folder for what can be made anew, as the XDG base directory specification
+    has it; None for a user without a home, as in some containers."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.expanduser("~/.cache")
@@ -63,23 +63,23 @@ def user_cache() -> Path | None:
 
 
 def show_path(path: str | bytes | os.PathLike[Any]) -> str:
-    """A path for one line of a message: quoted, control and undecodable bytes escaped."""
+    """Return a path for one line of a message: quoted, control and undecodable bytes escaped."""
     text = os.fsdecode(path)
     return text if text.isprintable() and "'" not in text else ascii(text)
 
 
 def first_few(names: Sequence[str] | Sequence[bytes], most: int = 3) -> str:
-    """``a, b, c, ...``: the first of some paths or other names, for one line of a message."""
+    """Return ``a, b, c, ...``: the first of some paths or other names, for a line of a message."""
     return ", ".join(map(show_path, names[:most])) + ", ..." * (len(names) > most)
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a file; -1 if it is no file, or is not there."""
+    """Return the bytes of a file; -1 if it is no file, or is not there."""
     return path.stat().st_size if path.is_file() else -1
 
 
 def size_fault(path: Path, num_bytes: int) -> str:
-    """What is wrong with a file that should have so many bytes, in words; nothing if it has."""
+    """Return in words what is wrong with a file that should have so many bytes, or ""."""
     found = file_size(path)
     if found == num_bytes:
         return ""

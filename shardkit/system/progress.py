@@ -33,7 +33,7 @@ class Progress:
 
     @property
     def is_shown(self) -> bool:
-        """True if somebody looks on."""
+        """Return True if somebody looks on."""
         return self._bar is not None
 
     def say(self, lines: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ _ODD = 0x9E3779B97F4A7C15
 
 
 def stamp(status: os.stat_result, has_inodes: bool) -> int:
-    """A number in [0, 2**63). ``has_inodes``: see :func:`inodes_stay`."""
+    """Return a number in [0, 2**63). ``has_inodes``: see :func:`inodes_stay`."""
     hidden = (status.st_ctime_ns ^ status.st_ino << 20 if has_inodes else status.st_ctime_ns) * _ODD
     return (status.st_mtime_ns % _PRIME) << UPPER | (hidden >> 40) & 0xFFFFFF
 
@@ -41,17 +41,17 @@ def stamps(mtimes: Integers, ctimes: Integers, inodes: Integers, has_inodes: boo
 
 
 def inodes_stay(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has the same inode whenever it is looked at. Behind a network, or in a file
+    """Return True if a file has one inode whenever it is looked at. Behind a network, or in a file
     system that is a process, it may get another one each time."""
     return not is_remote(Path(path))
 
 
 def size_and_stamp(path: Path) -> tuple[int, int]:
-    """Bytes and number of what lies at a path, links followed. Raises OSError."""
+    """Return the bytes and number of what lies at a path, links followed. Raises OSError."""
     status = path.stat()
     return status.st_size, stamp(status, inodes_stay(path))
 
 
 def stamp_of_open(fd: int, path: Path) -> int:
-    """The number of the open file ``fd``, which was found at ``path``."""
+    """Return the number of the open file ``fd``, which was found at ``path``."""
     return stamp(os.fstat(fd), inodes_stay(path))
