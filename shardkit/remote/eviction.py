@@ -201,26 +201,21 @@ class Evictor:
 
     def _last_needed(self, count: int) -> list[tuple[CachedSplit, Integers]]:
         """Return so many blocks that nobody holds, as far as there are, by their splits."""
-        numbers, keys = [], []
+        droppable, keys = [], [np.empty(0, np.int64)]
         for split in self._splits:
-            droppable = np.flatnonzero(split.takes_space & (split.held == 0))
-            key = self._next_steps(split, droppable)
+            numbers = np.flatnonzero(split.takes_space & (split.held == 0))
+            key = self._next_steps(split, numbers)
             is_unknown = key == NEVER
-            key[is_unknown] = NEVER - split.touched[droppable[is_unknown]]
-            numbers.append(droppable)
+            key[is_unknown] = NEVER - split.touched[numbers[is_unknown]]
+            droppable.append(numbers)
             keys.append(key)
-        joined = np.concatenate([*keys, np.empty(0, np.int64)])
-        chosen = np.arange(len(joined))
+        joined = np.concatenate(keys)
+        is_chosen = np.ones(len(joined), bool)
         if len(joined) > count:
-            chosen = np.argpartition(joined, len(joined) - count)[len(joined) - count :]
-        found, begin = [], 0
-        for split, droppable in zip(self._splits, numbers, strict=True):
-            end = begin + len(droppable)
-            mine = chosen[(chosen >= begin) & (chosen < end)] - begin
-            if len(mine):
-                found.append((split, np.sort(droppable[mine])))
-            begin = end
-        return found
+            is_chosen[np.argpartition(joined, len(joined) - count)[: len(joined) - count]] = False
+        bounds = np.cumsum([len(key) for key in keys[:-1]])
+        parts = zip(self._splits, droppable, np.split(is_chosen, bounds)[1:], strict=True)
+        return [(split, numbers[chosen]) for split, numbers, chosen in parts if chosen.any()]
 
     # --- what nobody has opened -----------------------------------------------------------
 

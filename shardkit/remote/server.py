@@ -31,9 +31,7 @@ from shardkit.remote import connection
 from shardkit.remote.block_cache import BlockCache
 from shardkit.remote.bucket_transfers import fetch_bucket, write_to_bucket
 from shardkit.remote.connection import LOCK, LOG, SOCKET
-from shardkit.remote.private_folder import open_own
-
-_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+from shardkit.remote.private_folder import open_own, open_plain
 
 
 class Server:
@@ -166,7 +164,7 @@ def main(arguments: Iterable[str]) -> int:
     where, linger_s = arguments
     folder = Path(where)
     at = open_own(folder)
-    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600, dir_fd=at)
+    lock = open_plain(LOCK, os.O_RDWR | os.O_CREAT, at)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -185,7 +183,7 @@ def main(arguments: Iterable[str]) -> int:
         os._exit(0)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o600, dir_fd=at)
+    log = open_plain(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream, fd in ((0, nothing), (1, log), (2, log)):
         os.dup2(fd, stream)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -139,48 +139,33 @@ def _announce_maps(
     will_need(addresses[which] + starts, sizes)
 
 
-class MappedRanges:
+class MappedRanges(NamedTuple):
     """:class:`shardkit.storage.interface.Ranges` of maps."""
 
-    __slots__ = ("_maps", "_numbers", "_sizes", "_starts")
-
-    def __init__(
-        self, maps: Opened[memoryview], numbers: Integers, starts: Integers, sizes: Integers
-    ) -> None:
-        self._maps = maps
-        self._numbers = numbers
-        self._starts = starts
-        self._sizes = sizes
+    maps: Opened[memoryview]
+    numbers: Integers
+    starts: Integers
+    sizes: Integers
 
     def slices(self) -> list[memoryview]:
         try:
-            return self._cut(self._maps.now)
+            return self._cut(self.maps.now)
         except KeyError:  # not all of them are open
-            return self._cut(self._maps.held(self._numbers.tolist()))
+            return self._cut(self.maps.held(self.numbers.tolist()))
 
     def _cut(self, maps: dict[int, memoryview]) -> list[memoryview]:
-        starts = self._starts
-        return [
-            maps[number][start:end]
-            for number, start, end in zip(
-                self._numbers.tolist(),
-                starts.tolist(),
-                (starts + self._sizes).tolist(),
-                strict=True,
-            )
-        ]
+        starts, ends = self.starts.tolist(), (self.starts + self.sizes).tolist()
+        places = zip(self.numbers.tolist(), starts, ends, strict=True)
+        return [maps[number][start:end] for number, start, end in places]
 
     def copy_to(self, out: Bytes) -> None:
-        gather.copy(self._rows(), out)
+        gather.copy(gather.Rows(*self), out)
 
     def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
-        gather.widen(self._rows(), out, dtype)
-
-    def _rows(self) -> gather.Rows:
-        return gather.Rows(self._maps, self._numbers, self._starts, self._sizes)
+        gather.widen(gather.Rows(*self), out, dtype)
 
     def joined(self, size: int) -> Bytes:
-        out: Bytes = buffers.empty((len(self._starts), size), np.uint8)
+        out: Bytes = buffers.empty((len(self.starts), size), np.uint8)
         self.copy_to(out.reshape(-1))
         return out
 
@@ -270,14 +255,12 @@ def _announce_files(
             os.posix_fadvise(files[number].fd, start, size, os.POSIX_FADV_WILLNEED)
 
 
+@dataclass(slots=True)
 class CopiedRanges:
     """:class:`shardkit.storage.interface.Ranges` in one buffer."""
 
-    __slots__ = ("_buffer", "_ends")
-
-    def __init__(self, buffer: Bytes, ends: Integers) -> None:
-        self._buffer = buffer
-        self._ends = ends
+    _buffer: Bytes
+    _ends: Integers
 
     def slices(self) -> list[memoryview]:
         view, ends = buffers.view_of(self._buffer), self._ends.tolist()
@@ -293,16 +276,14 @@ class CopiedRanges:
         return self._buffer.reshape(-1, size)
 
 
+@dataclass(slots=True)
 class CopiedPiece:
     """Bytes of one file; each slice is read when it is taken."""
 
-    __slots__ = ("_number", "_read_one", "_start", "_stop")
-
-    def __init__(self, read_one: ReadOne, number: int, start: int, stop: int) -> None:
-        self._read_one = read_one
-        self._number = number
-        self._start = start
-        self._stop = stop
+    _read_one: ReadOne
+    _number: int
+    _start: int
+    _stop: int
 
     def __getitem__(self, wanted: slice) -> bytes | memoryview:
         start, stop, _ = wanted.indices(self._stop - self._start)
