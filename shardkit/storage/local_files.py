@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -91,17 +91,14 @@ class _Announced(Generic[T]):
         self.sizes = opened.sizes
         self._warmth = Warmth()
 
-    def _announce_large(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
-        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            self._tell_kernel(
-                self._opened, *worth_announcing(numbers, starts, sizes, ANNOUNCE_BYTES)
-            )
-
     def announce(
         self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
     ) -> None:
         """Does nothing on platforms without ``madvise`` or ``posix_fadvise``."""
-        self._tell_kernel(self._opened, *worth_announcing(numbers, starts, sizes, 1))
+        self._announce(numbers, starts, sizes, 1)
+
+    def _announce(self, numbers: Integers, starts: Integers, sizes: Integers, least: int) -> None:
+        self._tell_kernel(self._opened, *worth_announcing(numbers, starts, sizes, least))
 
     def is_cold(self) -> bool:
         return self._warmth.is_cold()
@@ -120,7 +117,8 @@ class MappedFiles(_Announced[memoryview]):
         super().__init__(maps, _announce_maps)
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> MappedRanges:
-        self._announce_large(numbers, starts, sizes)
+        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            self._announce(numbers, starts, sizes, ANNOUNCE_BYTES)
         return MappedRanges(self._opened, numbers, starts, sizes)
 
     def piece(self, number: int, start: int, stop: int) -> memoryview:
@@ -139,30 +137,28 @@ def _announce_maps(
     will_need(addresses[which] + starts, sizes)
 
 
-class MappedRanges(NamedTuple):
+class MappedRanges(gather.Rows):
     """:class:`shardkit.storage.interface.Ranges` of maps."""
 
-    maps: Opened[memoryview]
-    numbers: Integers
-    starts: Integers
-    sizes: Integers
+    __slots__ = ()
 
     def slices(self) -> list[memoryview]:
+        maps = cast("Opened[memoryview]", self.memory)
         try:
-            return self._cut(self.maps.now)
+            return self._cut(maps.now)
         except KeyError:  # not all of them are open
-            return self._cut(self.maps.held(self.numbers.tolist()))
+            return self._cut(maps.held(self.which.tolist()))
 
     def _cut(self, maps: dict[int, memoryview]) -> list[memoryview]:
         starts, ends = self.starts.tolist(), (self.starts + self.sizes).tolist()
-        places = zip(self.numbers.tolist(), starts, ends, strict=True)
+        places = zip(self.which.tolist(), starts, ends, strict=True)
         return [maps[number][start:end] for number, start, end in places]
 
     def copy_to(self, out: Bytes) -> None:
-        gather.copy(gather.Rows(*self), out)
+        gather.copy(self, out)
 
     def widen_to(self, out: Array, dtype: np.dtype[Any]) -> None:
-        gather.widen(gather.Rows(*self), out, dtype)
+        gather.widen(self, out, dtype)
 
     def joined(self, size: int) -> Bytes:
         out: Bytes = buffers.empty((len(self.starts), size), np.uint8)
@@ -203,7 +199,8 @@ class CopiedFiles(_Announced[OpenFile]):
         self._advice = advice
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CopiedRanges:
-        self._announce_large(numbers, starts, sizes)
+        if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
+            self._announce(numbers, starts, sizes, ANNOUNCE_BYTES)
         ends = sizes.cumsum()
         # Of a hostile index the sum may be no int64.
         if sizes.sum(dtype=np.float64) > _MOST_BYTES:
