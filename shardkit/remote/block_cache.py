@@ -21,6 +21,7 @@ from shardkit.arrays import Integers
 from shardkit.errors import IndexFileError, StorageError
 from shardkit.formats.writev import write_all
 from shardkit.index.manifest import INDEX_NAME
+from shardkit.memory.buffers import remember
 from shardkit.remote.cached_split import CachedSplit
 from shardkit.remote.dataset_cache import (
     REQUEST_BLOCKS,
@@ -253,9 +254,7 @@ class BlockCache:
         if found is None:
             found = RemoteFolder(Url(place["url"]), place["settings"], place["retry_s"])
         self._remotes.pop(key, None)
-        self._remotes[key] = found
-        for old in [*self._remotes][:-MOST_REMOTES]:
-            del self._remotes[old]
+        remember(self._remotes, key, found, MOST_REMOTES)
         return found
 
     async def use(self, name: str, place: Place) -> DatasetCache:

@@ -371,9 +371,7 @@ class CachedRanges:
         self._files.copy(self._places, lambda: self._ranges.widen_to(out, dtype))
 
     def joined(self, size: int) -> Bytes:
-        out: Bytes = buffers.empty((len(self._asked), size), np.uint8)
-        self.copy_to(out.reshape(-1))
-        return out
+        return self.copied().joined(size)
 
 
 # --- an order that does not fit the cache -------------------------------------------------
