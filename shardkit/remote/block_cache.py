@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.errors import IndexFileError, StorageError
+from shardkit.errors import StorageError
 from shardkit.formats.writev import write_all
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.memory.buffers import remember
@@ -289,7 +289,6 @@ class BlockCache:
         Raises:
             StorageError: the cache cannot hold them.
         """
-        _check_range(split, numbers)
         while not self.evictor.hold(reader, split, numbers):  # all of a batch, or none of it:
             await asyncio.sleep(WAIT_S)  # nobody waits with a part that others need
         self.evictor.touch(split, numbers)
@@ -309,7 +308,6 @@ class BlockCache:
 
     def expect(self, split: DatasetSplit, numbers: Integers) -> None:
         """Begin to fetch what a reader will need next, as far as half of the cache holds it."""
-        _check_range(split, numbers)
         ends = split.blocks.bytes_of(numbers).cumsum()
         numbers = numbers[: int(ends.searchsorted(self.evictor.capacity() // 2, "right"))]
         self.evictor.touch(split, numbers)
@@ -318,7 +316,6 @@ class BlockCache:
     def follow(self, owner: int, name: str, split: DatasetSplit, told: Integers) -> None:
         """Note that a loop will read these blocks, too: (2 K,) int64, the steps, and the blocks."""
         steps, blocks = told.reshape(2, -1)
-        _check_range(split, blocks)
         loop = self.lookahead.loops.get((name, split))
         if loop is None:
             loop = self.lookahead.loops[name, split] = AnnouncedLoop(owner, split)
@@ -419,9 +416,3 @@ class BlockCache:
             self._num_ahead -= fetch.count
         task.exception()  # nobody may be waiting any more
         self._fetch_ahead()
-
-
-def _check_range(split: CachedSplit, numbers: Integers) -> None:
-    """Raise IndexFileError for blocks that there are not."""
-    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(split.blocks)):
-        raise IndexFileError(f"a split has {len(split.blocks)} blocks, not {int(numbers.max())}")

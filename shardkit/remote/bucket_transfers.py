@@ -34,7 +34,7 @@ from shardkit.errors import (
 from shardkit.remote.connection import CLAIM
 from shardkit.remote.object_store import RemoteFolder, version_of
 from shardkit.remote.urls import Url
-from shardkit.system.file_io import BLOCK_BYTES, read_full
+from shardkit.system.file_io import BLOCK_BYTES, pread_full
 from shardkit.system.paths import show_path
 
 TASKS = 64
@@ -181,7 +181,7 @@ def contents_of(path: Path) -> Contents:
     digests, sums, at = [hashlib.md5(usedforsecurity=False)], [], 0
     with open(path, "rb", buffering=0) as file:
         buffer = memoryview(bytearray(BLOCK_BYTES))
-        while got := read_full(file, buffer):
+        while got := pread_full(file.fileno(), buffer, at):
             if at and at % part == 0:
                 digests.append(hashlib.md5(usedforsecurity=False))
             sums.append(xxhash.xxh3_64_intdigest(buffer[:got]))

@@ -11,7 +11,6 @@ import os
 import stat
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -67,14 +66,6 @@ def open_file(path: Path, expected_bytes: int | None = None) -> OpenFile:
             " truncated or replaced; `shardkit verify` tells more"
         )
     return file
-
-
-def read_full(file: Any, buffer: memoryview) -> int:
-    """Fill a buffer from an unbuffered file. Return the bytes read: fewer only at its end."""
-    done = 0
-    while done < len(buffer) and (got := file.readinto(buffer[done:])):
-        done += got
-    return done
 
 
 def pread_full(fd: int, buffer: memoryview, offset: int) -> int:
