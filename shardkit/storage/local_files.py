@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
 
 T = TypeVar("T")
-Announce = Callable[[Opened[T], Integers, Integers, Integers], None]
 ReadOne = Callable[[int, int, int], bytes | memoryview]
 
 
@@ -82,23 +81,24 @@ comes in as 27 page faults, one after another. Below it the page faults cost les
 map_limit = OpenLimit(lambda: MOST_MAPS)
 
 
-class _Announced(Generic[T]):
+class _LocalFiles(Opened[T]):
     """Files of which the kernel is told what will be read, while reading goes to the disk."""
 
-    def __init__(self, opened: Opened[T], announce: Announce[T]) -> None:
-        self._opened = opened
-        self._tell_kernel = announce
-        self.sizes = opened.sizes
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._warmth = Warmth()
 
     def announce(
         self, numbers: Integers, starts: Integers, sizes: Integers, turn: Turn | None = None
     ) -> None:
         """Does nothing on platforms without ``madvise`` or ``posix_fadvise``."""
-        self._announce(numbers, starts, sizes, 1)
+        self._tell_kernel(*worth_announcing(numbers, starts, sizes, 1))
 
-    def _announce(self, numbers: Integers, starts: Integers, sizes: Integers, least: int) -> None:
-        self._tell_kernel(self._opened, *worth_announcing(numbers, starts, sizes, least))
+    def _announce_large(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        self._tell_kernel(*worth_announcing(numbers, starts, sizes, ANNOUNCE_BYTES))
+
+    def _tell_kernel(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        raise NotImplementedError
 
     def is_cold(self) -> bool:
         return self._warmth.is_cold()
@@ -107,34 +107,30 @@ class _Announced(Generic[T]):
 # --- mapped -------------------------------------------------------------------------------
 
 
-class MappedFiles(_Announced[memoryview]):
+class MappedFiles(_LocalFiles[memoryview]):
     """:class:`shardkit.storage.interface.Files` of a folder, each mapped as a whole."""
 
     def __init__(
         self, folder: Path, names: Sequence[str], sizes: Sequence[int], check: Check = int
     ) -> None:
-        maps = Opened(folder, names, sizes, map_whole, map_limit, check)
-        super().__init__(maps, _announce_maps)
+        super().__init__(folder, names, sizes, map_whole, map_limit, check)
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> MappedRanges:
         if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            self._announce(numbers, starts, sizes, ANNOUNCE_BYTES)
-        return MappedRanges(self._opened, numbers, starts, sizes)
+            self._announce_large(numbers, starts, sizes)
+        return MappedRanges(self, numbers, starts, sizes)
 
     def piece(self, number: int, start: int, stop: int) -> memoryview:
-        return self._opened[number][start:stop]
+        return self[number][start:stop]
 
-
-def _announce_maps(
-    maps: Opened[memoryview], numbers: Integers, starts: Integers, sizes: Integers
-) -> None:
-    if not len(numbers):
-        return
-    opened, which = np.unique(numbers, return_inverse=True)
-    # Held until they were announced: the address of a map that is gone may be another's.
-    held = [np.frombuffer(maps[number], np.uint8) for number in opened.tolist()]
-    addresses = np.array([view.ctypes.data for view in held], np.int64)
-    will_need(addresses[which] + starts, sizes)
+    def _tell_kernel(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        if not len(numbers):
+            return
+        opened, which = np.unique(numbers, return_inverse=True)
+        # Held until they were announced: the address of a map that is gone may be another's.
+        held = [np.frombuffer(self[number], np.uint8) for number in opened.tolist()]
+        addresses = np.array([view.ctypes.data for view in held], np.int64)
+        will_need(addresses[which] + starts, sizes)
 
 
 class MappedRanges(gather.Rows):
@@ -183,7 +179,7 @@ def _most_open() -> int:
 _limit = OpenLimit(_most_open)
 
 
-class CopiedFiles(_Announced[OpenFile]):
+class CopiedFiles(_LocalFiles[OpenFile]):
     """:class:`shardkit.storage.interface.Files` of a folder, of which each range is read once."""
 
     def __init__(
@@ -195,12 +191,12 @@ class CopiedFiles(_Announced[OpenFile]):
         advice: str = "restore it",
         check: Check = int,
     ) -> None:
-        super().__init__(Opened(folder, names, sizes, opener, _limit, check), _announce_files)
+        super().__init__(folder, names, sizes, opener, _limit, check)
         self._advice = advice
 
     def read(self, numbers: Integers, starts: Integers, sizes: Integers) -> CopiedRanges:
         if int(sizes.max(initial=0)) >= ANNOUNCE_BYTES and self._warmth.is_cold():
-            self._announce(numbers, starts, sizes, ANNOUNCE_BYTES)
+            self._announce_large(numbers, starts, sizes)
         ends = sizes.cumsum()
         # Of a hostile index the sum may be no int64.
         if sizes.sum(dtype=np.float64) > _MOST_BYTES:
@@ -217,12 +213,12 @@ class CopiedFiles(_Announced[OpenFile]):
         places = zip(numbers.tolist(), starts.tolist(), [0, *ends], ends, strict=False)
         try:
             for number, start, at, end in places:
-                file = self._opened[number]  # kept until it was read, whoever closes it
+                file = self[number]  # kept until it was read, whoever closes it
                 got = pread_full(file.fd, view[at:end], start)
                 if got != end - at:
                     raise self._cut_short(number, start, end - at, got)
         except OSError:
-            with os_errors(f"reading {self._opened.show(number)}"):
+            with os_errors(f"reading {self.show(number)}"):
                 raise
 
     def piece(self, number: int, start: int, stop: int) -> CopiedPiece:
@@ -230,26 +226,23 @@ class CopiedFiles(_Announced[OpenFile]):
 
     def read_one(self, number: int, start: int, size: int) -> bytes:
         """Read one range, at once."""
-        file = self._opened[number]
-        with os_errors(f"reading {self._opened.show(number)}"):
+        file = self[number]
+        with os_errors(f"reading {self.show(number)}"):
             data = pread(file.fd, size, start)
         if len(data) != size:
             raise self._cut_short(number, start, size, len(data))
         return data
 
+    def _tell_kernel(self, numbers: Integers, starts: Integers, sizes: Integers) -> None:
+        if hasattr(os, "posix_fadvise"):
+            for number, start, size in np.stack([numbers, starts, sizes], axis=1).tolist():
+                os.posix_fadvise(self[number].fd, start, size, os.POSIX_FADV_WILLNEED)
+
     def _cut_short(self, number: int, start: int, size: int, got: int) -> FormatError:
         return FormatError(
-            f"{self._opened.show(number)} was cut short while it was open: expected {size} bytes"
+            f"{self.show(number)} was cut short while it was open: expected {size} bytes"
             f" from byte {start} on, got {got}; {self._advice}"
         )
-
-
-def _announce_files(
-    files: Opened[OpenFile], numbers: Integers, starts: Integers, sizes: Integers
-) -> None:
-    if hasattr(os, "posix_fadvise"):
-        for number, start, size in np.stack([numbers, starts, sizes], axis=1).tolist():
-            os.posix_fadvise(files[number].fd, start, size, os.POSIX_FADV_WILLNEED)
 
 
 @dataclass(slots=True)
