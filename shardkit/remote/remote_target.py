@@ -88,7 +88,7 @@ class RemoteTarget:
             self.release()
             raise self.taken()  # made since we looked
         if index is not None:
-            self._remove([INDEX_NAME])
+            self._ask("remove", files=[INDEX_NAME], claim=self._claim)
         return False
 
     def refuse_taken(self, overwrite: bool) -> None:
@@ -154,7 +154,8 @@ class RemoteTarget:
         Before shardkit.json is put, not after: whole is what has no shards of others beside it.
         """
         old = {*self.replaces, *left_over} & {*there}
-        self._remove(sorted(old - {*new} - {INDEX_NAME}))
+        names = sorted(old - {*new} - {INDEX_NAME})
+        self._ask("remove", files=names, claim=self._claim)
 
     def stop(self) -> None:
         """End the uploads that are under way."""
@@ -169,9 +170,6 @@ class RemoteTarget:
     def _text(self, name: str) -> str | None:
         text: str | None = self._ask("text", file=name, is_first=self._claim is None)["text"]
         return text
-
-    def _remove(self, names: list[str]) -> None:
-        self._ask("remove", files=names, claim=self._claim)
 
     def _ask(self, what: str, numbers: Integers = NO_NUMBERS, **said: Any) -> dict[str, Any]:
         return ask_place(self.url, self._cache, {"do": "write", "what": what, **said}, numbers)

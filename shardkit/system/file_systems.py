@@ -123,14 +123,8 @@ def parse_mounts(text: str) -> list[Mount]:
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount that an absolute path without links lies in: the deepest, and of two at one
     point the later, which hides the other."""
-    found = None
-    for mount in mounts:
-        point = mount.point.rstrip("/") + "/"
-        if (path + "/").startswith(point) and (
-            found is None or len(point) >= len(found.point.rstrip("/") + "/")
-        ):
-            found = mount
-    return found
+    around = [mount for mount in mounts if f"{path}/".startswith(mount.point.rstrip("/") + "/")]
+    return max(reversed(around), key=lambda mount: len(mount.point.rstrip("/")), default=None)
 
 
 def is_in_memory(path: Path) -> bool:
