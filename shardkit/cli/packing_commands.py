@@ -318,7 +318,7 @@ def append(dataset: str, source: str, **options: Any) -> None:
 @option(
     "--val-fraction",
     type=float,
-    help="Put train and val option_sets.together, and draw so much as val.",
+    help="Put train and val together, and draw so much as val.",
 )
 @option("--seed", type=int, default=0, help="For --val-fraction.")
 @option("--restore", type=int, metavar="VERSION", help="Have again what this version had.")
