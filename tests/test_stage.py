@@ -263,15 +263,15 @@ def test_another_dataset_is_not_mixed_into_one_begun(
 ) -> None:
     other = tmp_path / "other"
     shardkit.pack(make_pairs(tmp_path / "pairs"), other, to="lmdb", workers=0, progress=False)
-    real = stage_module._copy_bytes
+    real = stage_module._read
     calls = iter([True, True, False])
 
-    def copy(source: Path, dest: Path) -> Any:
+    def read(file: Any, out: Any) -> Any:
         if not next(calls):
             raise KeyboardInterrupt
-        return real(source, dest)
+        return real(file, out)
 
-    monkeypatch.setattr(stage_module, "_copy_bytes", copy)
+    monkeypatch.setattr(stage_module, "_read", read)
     with pytest.raises(KeyboardInterrupt):
         stage(dataset, tmp_path / "copy", progress=False)
     monkeypatch.undo()
@@ -345,7 +345,7 @@ def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stage_module, "_copy_bytes", interrupt)
+    monkeypatch.setattr(stage_module, "_read", interrupt)
     got = run("stage", "pictures-npy", "fast")
     assert got.code == 130
     assert got.err.strip() == (

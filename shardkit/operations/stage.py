@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -126,57 +126,38 @@ def stage(
 
 def _lasting(place: Located) -> dict[str, Any]:
     """Return a record of what is copied, by which one begun from another dataset is refused."""
-    splits = place.info.splits.values()
-    prints = [f"{split.name} {split.fingerprint}" for split in splits]
+    prints = [f"{name} {split.fingerprint}" for name, split in place.info.splits.items()]
     spec = {"kind": f"copy of {place.info.container}", "samples": ", ".join(prints)}
     return {"inputs": {}, "corpus": spec, "options": {}}
 
 
 def _files(place: Located) -> Iterator[_File]:
     """Yield all files but shardkit.json, those of the index first: they hold the checksums."""
+    splits, spec = place.info.splits.values(), spec_of(place.info)
+    whole = [entry for split in splits for entry in split.files.items()]
+    whole += place.info.signposts.items()
+    if spec is not None and spec.file is not None:
+        whole.append((spec.file, (spec.num_bytes, int(spec.xxh3, 16))))
+    for name, (num_bytes, digest) in whole:
+        if place.url is not None:  # then it is in the folder
+            place.storage.contents(name, num_bytes)
+        yield _File(name, place.folder / name, num_bytes, digest=digest)
     recorded = RecordedSums()
-    for split in place.info.splits.values():
-        for name, (num_bytes, digest) in split.files.items():
-            _fetch(place, name, num_bytes)
-            yield _File(name, place.folder / name, num_bytes, digest=digest)
+    for split in splits:
         if split.has_checksums:
             recorded.add(place.storage, split)
-    for name, (num_bytes, digest) in place.info.signposts.items():
-        _fetch(place, name, num_bytes)
-        yield _File(name, place.folder / name, num_bytes, digest=digest)
-    yield from _tokenizer(place)
-    for split in place.info.splits.values():
         for shard in split.shards:
             num_rows = shard.num_rows
             for name, num_bytes in shard.file_bytes.items():
-                sums = recorded.get(name)
-                remote = _remote(place, name, num_bytes)
-                path = place.folder / name
+                remote = None
+                if place.url is not None:
+                    remote = place.storage.files([name], [num_bytes]).piece(0, 0, num_bytes)
+                sums, path = recorded.get(name), place.folder / name
                 yield _File(name, path, num_bytes, sums, num_rows=num_rows, remote=remote)
                 num_rows = 0
     rejected = place.folder / REJECTED_NAME
     if rejected.is_file():
         yield _File(REJECTED_NAME, rejected, rejected.stat().st_size)
-
-
-def _fetch(place: Located, name: str, num_bytes: int) -> None:
-    """Have a file of the index in the folder, where it lies behind a URL."""
-    if place.url is not None:
-        place.storage.contents(name, num_bytes)
-
-
-def _remote(place: Located, name: str, num_bytes: int) -> Sliceable | None:
-    if place.url is None:
-        return None
-    return place.storage.files([name], [num_bytes]).piece(0, 0, num_bytes)
-
-
-def _tokenizer(place: Located) -> Iterator[_File]:
-    """Yield the file of a dataset's tokenizer, without which its ids are no text."""
-    spec = spec_of(place.info)
-    if spec is not None and spec.file is not None:
-        digest = int(spec.xxh3, 16)
-        yield _File(spec.file, place.folder / spec.file, spec.num_bytes, digest=digest)
 
 
 def _is_there(path: Path, file: _File) -> bool:
@@ -217,7 +198,7 @@ def _upload_all(
     with Progress("uploading", progress) as bar:
         bar.expect(sum(file.num_rows for file in files))
         for file in files:
-            sums = _sums_of(file)
+            sums = _read(file) if file.sums is None else file.sums
             if not held.is_sent(file.name, file.num_bytes, sums):
                 left.append(file)
                 path = file.source
@@ -230,43 +211,38 @@ def _upload_all(
     return left
 
 
-def _sums_of(file: _File) -> Hashes:
-    """As recorded; of a file without those, as read, once its digest was right."""
-    if file.sums is not None:
-        return file.sums
-    sums, digest, num_bytes = _read_sums(file)
-    if num_bytes != file.num_bytes or file.digest not in (None, digest):
-        raise _damaged(file)
-    return sums
+def _read(file: _File, out: IO[bytes] | None = None) -> Hashes:
+    """Return the checksums of a file's blocks, which are written to ``out``.
 
-
-def _read_sums(file: _File) -> tuple[Hashes, int, int]:
+    Raises:
+        ChecksumError: they, or all of it, are not as recorded.
+    """
     whole, sums, num_bytes = xxhash.xxh3_64(), [], 0
     for block in _blocks(file):
         whole.update(block)
         sums.append(xxhash.xxh3_64_intdigest(block))
         num_bytes += len(block)
-    return np.array(sums, np.uint64), whole.intdigest(), num_bytes
-
-
-def _damaged(file: _File) -> ChecksumError:
-    return ChecksumError(
-        f"{show_path(file.source)} is damaged: its bytes are not those that were written;"
-        " `shardkit verify` tells more"
-    )
+        if out is not None:
+            out.write(block)
+    found = np.array(sums, np.uint64)
+    is_same = num_bytes == file.num_bytes and file.digest in (None, whole.intdigest())
+    if not is_same or (file.sums is not None and not np.array_equal(found, file.sums)):
+        raise ChecksumError(
+            f"{show_path(file.source)} is damaged: its bytes are not those that were written;"
+            " `shardkit verify` tells more"
+        )
+    return found
 
 
 def _copy(file: _File, folder: Path) -> None:
     """Copy under another name, compare, and only then give it its own."""
     temp = folder / temp_name(file.name)
-    sums, digest = _copy_bytes(file, temp)
-    is_same = file.sums is None or np.array_equal(sums, file.sums)
-    if temp.stat().st_size != file.num_bytes or not is_same or file.digest not in (None, digest):
-        temp.unlink()
-        raise _damaged(file)
+    with create(temp) as out:
+        sums = _read(file, out)
+        out.flush()
+        os.fsync(out.fileno())
     evict(temp)  # else the cache would be read, not the medium
     if not np.array_equal(block_sums(temp), sums):
-        temp.unlink()
         raise ChecksumError(
             f"{show_path(folder)}: what was read back of {file.name} is not what was written; the"
             " medium is bad, choose another"
@@ -286,16 +262,3 @@ def _blocks(file: _File) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(BLOCK_BYTES))
         for start in range(0, held.num_bytes, BLOCK_BYTES):
             yield buffer[: pread_full(held.fd, buffer, start)]
-
-
-def _copy_bytes(file: _File, dest: Path) -> tuple[Hashes, int]:
-    """Copy and sync; checksums of the blocks, and of all, as they were read."""
-    whole, sums = xxhash.xxh3_64(), []
-    with create(dest) as out:
-        for block in _blocks(file):
-            whole.update(block)
-            sums.append(xxhash.xxh3_64_intdigest(block))
-            out.write(block)
-        out.flush()
-        os.fsync(out.fileno())
-    return np.array(sums, np.uint64), whole.intdigest()
