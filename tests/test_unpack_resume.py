@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, make_images, tree, write
+from conftest import make_images, tree, write
 from layouts import make_yolo
 from test_publish import dies_before_change
 
@@ -173,17 +173,6 @@ def test_a_file_of_another_name_is_refused(source: Path, dataset: Path, tmp_path
     with pytest.raises(DestinationError, match=r"\.orig, which is not of this dataset; choose an"):
         shardkit.unpack(dataset, dest)
     assert tree(dest) == before
-
-
-def test_what_an_older_release_began_is_refused(dataset: Path, tmp_path: Path, run: Run) -> None:
-    dest = tmp_path / "dest"
-    for record in (".unpacking/record.json", ".unpacking.json"):
-        write(dest / record, "{}")
-        got = run("unpack", dataset, dest)
-        assert got.code == 2 and "an older shardkit began; run `rm -r " in got.err
-        subprocess.run(got.err.split("`")[1], shell=True, check=True)
-        assert run("unpack", dataset, dest).code == 0
-        remove_own(dest)
 
 
 def test_a_full_disk(

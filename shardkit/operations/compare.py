@@ -28,7 +28,7 @@ from shardkit.inputs.records.packed import TARS_KIND, dataset_corpus
 from shardkit.inputs.single_files import BinaryCorpus, TextCorpus
 from shardkit.inputs.tables.tabular import ParquetCorpus, SpooledCorpus
 from shardkit.operations.detokenize import TEXT, Texts
-from shardkit.operations.restored import has_restarts, require_undo
+from shardkit.operations.unpack import has_restarts, require_undo
 from shardkit.packing.hugging_face import are_tables, is_hugging_face
 from shardkit.packing.objects import open_objects
 from shardkit.packing.spool import Spool, splits_of

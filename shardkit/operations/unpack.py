@@ -11,22 +11,23 @@ import errno
 import os
 from array import array
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from shlex import quote
-from typing import Self
 
 import numpy as np
 
 from shardkit.arrays import Integers
-from shardkit.commit.own_files import entries_below, exists
+from shardkit.commit.own_files import entries_below, exists, opened
 from shardkit.commit.work_folder import WorkFolder
-from shardkit.errors import DataError, DestinationError, UnsafePathError
+from shardkit.errors import DataError, DestinationError, SampleError, UnsafePathError
 from shardkit.formats import TARS
+from shardkit.images import restarts
+from shardkit.images.restarting import FIELD, without_restarts
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo
 from shardkit.operations.detokenize import Texts
-from shardkit.operations.restored import File, require_undo, undoing
 from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import Value, unpack_paths
@@ -37,12 +38,13 @@ from shardkit.system.file_io import pread, write_full
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
+from shardkit.system.resources import allowance
 
 WORK_NAME = ".unpacking"
 _TEMP = "file"
 
-_OLD_RECORDS = (f"{WORK_NAME}/record.json", f"{WORK_NAME}.json")
-"""In a destination of which an older shardkit has not given the files their places."""
+File = tuple[str, bytes, int | None, Value]
+"""(field, path, offset in it if it is a part, contents)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     """
     source, target = as_place(dataset, "the dataset"), as_path(dest, "the destination")
     place = locate_place(source)
-    _refuse_no_folder(target)
+    if target.exists() and not target.is_dir():
+        raise DestinationError(f"{show_path(target)} exists and is no folder; choose another")
     refuse_dataset(target)
     require_undo(place.info)
     texts = Texts.of(place.folder, place.info)
@@ -85,12 +88,16 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     readers = [
         ShardReader(place.storage, place.info, split) for split in place.info.splits.values()
     ]
-    kept = _kept(place.info)
+    # Files that the manifest itself holds, as YOLO's data.yaml.
+    kept = {
+        os.fsencode(path): text.encode("utf-8", "surrogatepass")
+        for path, text in place.info.provenance.kept_texts.items()
+    }
     with (
         os_errors(f"unpacking into {show_path(target)}"),
         Progress("unpacking", progress) as bar,
-        _Writer(target) as writer,
-        undoing(place.info) as undone,
+        _writing(target) as writer,
+        ThreadPoolExecutor(allowance().cpus) as pool,
     ):
         if writer.found:
             writer.refuse_others({*kept, *_paths(readers)})
@@ -98,7 +105,10 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
         for reader in readers:
             for start, stop in reader.row_ranges(0, len(reader.index.table)):
                 num_bytes = writer.num_bytes
-                for field, path, offset, value in undone(_files(reader, start, stop)):
+                files = _files(reader, start, stop)
+                if has_restarts(place.info):  # each takes 2 ms, most of it without the GIL
+                    files = pool.map(_original, files)
+                for field, path, offset, value in files:
                     pieces = texts.pieces(value) if texts and field == TOKENS else [value]
                     writer.write(path, offset, pieces)
                 bar.add(stop - start, writer.num_bytes - num_bytes)
@@ -113,20 +123,8 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
     return UnpackResult(target, writer.num_files, writer.num_bytes)
 
 
-def _refuse_no_folder(target: Path) -> None:
-    """Raise DestinationError for what is no folder, or holds what an older shardkit began."""
-    name = show_path(target)
-    if target.exists() and not target.is_dir():
-        raise DestinationError(f"{name} exists and is no folder; choose another")
-    if any(os.path.lexists(target / record) for record in _OLD_RECORDS):
-        raise DestinationError(
-            f"{name} holds an unpack that an older shardkit began; run `rm -r {quote(name)}/"
-            f"{WORK_NAME}*`, and then the same command again"
-        )
-
-
 def refuse_dataset(target: Path) -> None:
-    """Raises DestinationError for a place in the folder of a dataset: what is put there is lost
+    """Raise DestinationError for a place in the folder of a dataset: what is put there is lost
     with it, or taken for a part of it."""
     for folder in target.absolute().resolve().parents:
         if os.path.isfile(folder / INDEX_NAME):
@@ -135,12 +133,15 @@ def refuse_dataset(target: Path) -> None:
             )
 
 
-def _kept(info: DatasetInfo) -> dict[bytes, bytes]:
-    """Path -> contents of the files that the manifest itself holds, as YOLO's data.yaml."""
-    texts = info.provenance.kept_texts
-    return {
-        os.fsencode(path): text.encode("utf-8", "surrogatepass") for path, text in texts.items()
-    }
+def has_restarts(info: DatasetInfo) -> bool:
+    """Return True if a dataset may hold JPEGs that were given restart markers."""
+    return info.provenance.has_restarts and FIELD in info.fields
+
+
+def require_undo(info: DatasetInfo) -> None:
+    """Raise UsageError if the dataset holds such JPEGs, and what undoes it was not built."""
+    if has_restarts(info):
+        restarts.require()
 
 
 def _paths(readers: list[ShardReader]) -> Iterator[bytes]:
@@ -154,7 +155,7 @@ def _paths(readers: list[ShardReader]) -> Iterator[bytes]:
 
 
 def _files(reader: ShardReader, start: int, stop: int) -> Iterator[File]:
-    """All that came from files."""
+    """Yield all stored values that came from files."""
     samples = samples_to_undo(reader, start, stop)
     for i, (key, packed) in enumerate(zip(samples.keys, samples.paths, strict=True)):
         values = samples.fields(i)
@@ -162,60 +163,67 @@ def _files(reader: ShardReader, start: int, stop: int) -> Iterator[File]:
             yield field, path, offset, values[field]
 
 
+def _original(file: File) -> File:
+    """Return a file as it was before it was given restart markers."""
+    field, path, offset, value = file
+    try:
+        return field, path, offset, without_restarts(value) if field == FIELD else value
+    except SampleError as error:
+        raise DataError(
+            f"{show_path(path)}: its restart markers cannot be removed: {error}"
+        ) from error
+
+
+@contextmanager
+def _writing(dest: Path) -> Iterator[_Writer]:
+    """Give what writes into a folder, and hold the folder's lock."""
+    dest.mkdir(parents=True, exist_ok=True)
+    folder = dest.resolve()
+    with (
+        WorkFolder(dest, dest / WORK_NAME) as work,
+        opened(folder) as fd,
+        opened(Path(WORK_NAME), within=fd) as work_fd,
+    ):
+        try:
+            work.clear()
+            yield _Writer(dest, fd, work_fd)
+        finally:
+            work.clear()
+
+
 class _Writer:
-    """Writes files below one folder, each once, and compares those that are there. A context
-    manager; it holds the folder's lock.
+    """Writes files below one folder, each once, and compares those that are there.
 
     A file of which every line was a sample comes in parts. They are appended to a file in the work
     folder as they come, and put in order at the end: a stored offset is only ever compared, so that
     none can make a file larger than its parts.
 
     Attributes:
-        found: paths of files that were there, and are not compared yet.
-
-    Raises:
-        DestinationError: there is something but files and folders, or another process unpacks here.
+        found: paths of what was there, and was not compared yet, and whether it is a file.
     """
 
-    def __init__(self, dest: Path) -> None:
-        self._dest = dest
-        dest.mkdir(parents=True, exist_ok=True)
-        self._work = WorkFolder(dest, dest / WORK_NAME)
-        self._fd = self._work_fd = -1
-        self.found: set[bytes] = set()
+    def __init__(self, dest: Path, fd: int, work_fd: int) -> None:
+        self._dest, self._fd, self._work_fd = dest, fd, work_fd
+        own = os.fsencode(WORK_NAME)
+        self.found = {
+            path: entry.is_file(follow_symlinks=False)
+            for path, entry in entries_below(fd)
+            if path.split(b"/")[0] != own and not entry.is_dir(follow_symlinks=False)
+        }
         self._folders = {b""}
         self.num_files = self.num_bytes = 0
         self._numbers: dict[bytes, int] = {}
         self._parts = array("q")
         """The file's number, the offset in it, and the bytes of each part."""
-        try:
-            self._fd = os.open(dest, os.O_RDONLY | os.O_DIRECTORY)
-            self._work_fd = os.open(WORK_NAME, _FOLDER, dir_fd=self._fd)
-            self._work.clear()
-            self._find()
-        except BaseException:
-            self.close()
-            raise
-
-    def _find(self) -> None:
-        own = os.fsencode(WORK_NAME)
-        for path, entry in entries_below(self._fd):
-            if path.split(b"/")[0] == own or entry.is_dir(follow_symlinks=False):
-                continue
-            if not entry.is_file(follow_symlinks=False):
-                raise self._taken(path)
-            self.found.add(path)
 
     def refuse_others(self, own: set[bytes]) -> None:
-        """Raise DestinationError if a file was there that is not of the dataset."""
-        if others := self.found - own:
-            raise self._taken(min(others))
-
-    def _taken(self, path: bytes) -> DestinationError:
-        return DestinationError(
-            f"{show_path(self._dest)} holds {show_path(path)}, which is not of this dataset; choose"
-            " an empty folder"
-        )
+        """Raise DestinationError if something was there that is no file of the dataset."""
+        others = [path for path, is_file in self.found.items() if not is_file or path not in own]
+        if others:
+            raise DestinationError(
+                f"{show_path(self._dest)} holds {show_path(min(others))}, which is not of this"
+                " dataset; choose an empty folder"
+            )
 
     def write(self, path: bytes, offset: int | None, value: Iterable[Value]) -> None:
         """Write a file, or the part of one at ``offset``; ``value`` comes in pieces."""
@@ -245,27 +253,27 @@ class _Writer:
 
     def _compare(self, path: bytes, value: Iterable[Value]) -> int:
         """Return the bytes of a file that was there. Raise DestinationError if it is another."""
-        self.found.discard(path)
+        self.found.pop(path)
         with open(os.open(path, _READ, dir_fd=self._fd), "rb") as file:
-            for piece in value:
-                if file.read(len(piece)) != piece:
-                    raise self._other(path)
+            is_same = all(file.read(len(piece)) == piece for piece in value)
             num_bytes = file.tell()
-            if file.read(1):
-                raise self._other(path)
+            if not is_same or file.read(1):
+                raise DestinationError(
+                    f"{show_path(self._dest)} holds another {show_path(path)} than this dataset;"
+                    " remove it and run the same command again, or choose an empty folder"
+                )
         self.num_files += 1
         return num_bytes
-
-    def _other(self, path: bytes) -> DestinationError:
-        return DestinationError(
-            f"{show_path(self._dest)} holds another {show_path(path)} than this dataset; remove it"
-            " and run the same command again, or choose an empty folder"
-        )
 
     def _move(self, name: str, path: bytes) -> None:
         """Give a file of the work folder its place."""
         try:
-            self._make_folder(path.rpartition(b"/")[0])
+            if path.rpartition(b"/")[0] not in self._folders:
+                for folder in accumulate(path.split(b"/")[:-1], lambda *two: b"/".join(two)):
+                    # By an earlier call; a file is told from it when it is entered.
+                    with suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=self._fd)
+                    self._folders.add(folder)
             if exists(path, self._fd):
                 raise DataError(
                     f"two samples hold the file {show_path(path)}: the dataset is damaged, or was"
@@ -280,18 +288,6 @@ class _Writer:
                 f" takes; `shardkit convert --to {TARS}` makes tars of any names"
             ) from error
         self.num_files += 1
-
-    def _make_folder(self, folder: bytes) -> None:
-        missing = []
-        while folder not in self._folders:
-            missing.append(folder)
-            folder = folder.rpartition(b"/")[0]
-        for one in reversed(missing):
-            try:
-                os.mkdir(one, dir_fd=self._fd)
-            except FileExistsError:  # by an earlier call; a file is told from it when it is entered
-                pass
-            self._folders.add(one)
 
     def join(self) -> None:
         """Give each file that came in parts its place, its parts in order.
@@ -323,24 +319,7 @@ class _Writer:
                     self._append(name, in_order)
             self._move(name, path)
 
-    def close(self) -> None:
-        """Remove the work folder."""
-        try:
-            self._work.clear()
-        finally:
-            for fd in (self._work_fd, self._fd):
-                if fd >= 0:
-                    os.close(fd)
-            self._work.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_NOFOLLOW
 _APPEND = os.O_WRONLY | os.O_NOFOLLOW | os.O_CREAT | os.O_APPEND
 
