@@ -376,18 +376,20 @@ def dataset(source: Path, tokenizer: Path, container: str, tmp_path: Path) -> Pa
 def test_every_byte_of_the_tokenizer_is_watched(dataset: Path, tmp_path: Path) -> None:
     path = dataset / "tokenizer.json"
     good = path.read_bytes()
-    differ = "tokenizer.json: its bytes differ from those written; ids may be decoded wrongly"
+    lost = "ids may be decoded wrongly, or not at all"
+    differ = f"tokenizer.json: its bytes differ from those written; {lost}"
     for at in (0, len(good) // 2, len(good) - 1):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         assert [*map(str, shardkit.verify(dataset).problems)] == [differ]
     path.write_bytes(good[:-1])
-    assert [*map(str, shardkit.verify(dataset).problems)] == [differ]
+    short = f"tokenizer.json: has {len(good) - 1} bytes, expected {len(good)}; {lost}"
+    assert [*map(str, shardkit.verify(dataset).problems)] == [short]
     with pytest.raises(DataError, match=r"tokenizer\.json"):
         shardkit.unpack(dataset, tmp_path / "back")
     with pytest.raises(DataError, match=r"tokenizer\.json"):
         shardkit.convert(dataset, tmp_path / "other", to="npy", workers=0)
     path.unlink()
-    gone = "tokenizer.json: is missing; ids cannot be decoded"
+    gone = f"tokenizer.json: is missing; {lost}"
     assert [*map(str, shardkit.verify(dataset).problems)] == [gone]
     path.write_bytes(good)
     assert shardkit.verify(dataset).ok

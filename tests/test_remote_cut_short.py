@@ -109,11 +109,11 @@ def test_while_it_is_verified(
     shard = split_check.SplitCheck.shard
     monkeypatch.setenv("SHARDKIT_CACHE_DIR", str(cache))
 
-    def shard_cut_short(self: split_check.SplitCheck, number: int, rows: range) -> None:
+    def shard_cut_short(self: split_check.SplitCheck, number: int) -> None:
         if number == 1:
             for name in ("*-00000*", "*.rows", "*.names", "*.find"):
                 os.truncate(next(folder.rglob(name)), 0)
-        shard(self, number, rows)
+        shard(self, number)
 
     def verify() -> None:
         monkeypatch.setattr(split_check.SplitCheck, "shard", shard_cut_short)

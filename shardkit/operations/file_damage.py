@@ -60,10 +60,11 @@ def _digest(sums: Hashes) -> bytes:
 
 def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums) -> Damage:
     """Read a file, if there are checksums to compare with, else look at its size alone."""
-    expected = recorded.get(name)
+    expected, found = recorded.get(name, NO_SUMS), NO_SUMS
     try:
         size = storage.size(name)
-        found = _block_sums(storage, name, size) if expected is not None else NO_SUMS
+        if name in recorded:
+            found = _block_sums(storage, name, size)
     except ShardMissingError:
         return Damage("is missing")
     except IndexFileError:
@@ -73,12 +74,22 @@ def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums)
         return Damage(
             f"cannot be read: {reason.strerror if isinstance(reason, OSError) else error}"
         )
-    expected = NO_SUMS if expected is None else expected
     if not np.array_equal(found, expected) and (holder := recorded.holder(found)):
         return Damage(f"holds what belongs in {holder}: swapped, or copied over it")
     if size != num_bytes:
         return Damage(f"has {size} bytes, expected {num_bytes}")
     return Damage("", np.flatnonzero(found != expected).tolist())
+
+
+def fault_of(storage: Storage, name: str, num_bytes: int, digest: int) -> str:
+    """Return what is wrong with a file of which the checksum of all bytes is known, if anything."""
+    if what := look_at(storage, name, num_bytes, RecordedSums()).what:
+        return what
+    try:
+        data = storage.contents(name, num_bytes, copied=True)
+    except DataError as error:  # where it is compared before it counts
+        return f"cannot be read: {error}"
+    return "" if xxhash.xxh3_64_intdigest(data) == digest else "its bytes differ from those written"
 
 
 def _block_sums(storage: Storage, name: str, size: int) -> Hashes:

@@ -1,74 +1,38 @@
-"""What ``verify`` looks at in one split, and what it says of it."""
+"""What ``verify`` looks at in one split, and what it says of it.
+
+Checksums tell that files are as somebody wrote them, not that what was written is true: an index
+may have been written anew, hashes and seal included. So it is compared with itself, and with the
+shards that it is about.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import accumulate, pairwise
 
 import numpy as np
 import xxhash
 
 from shardkit.arrays import Array, Integers
-from shardkit.errors import DataError, FormatError, IndexFileError
+from shardkit.errors import FormatError, IndexFileError
+from shardkit.index.assembling import find_chunks, repeats
+from shardkit.index.making import integers
 from shardkit.index.manifest import DALI_INDEX, SplitInfo
-from shardkit.index.rows import RowIndex
-from shardkit.memory.maps import read_file
-from shardkit.operations.contradictions import (
-    repeated_keys,
-    wrong_files,
-    wrong_labels,
-    wrong_rows,
-)
-from shardkit.operations.file_damage import Damage, RecordedSums, look_at, regions
-from shardkit.samples.encoding import TOKENS, parse_npy
+from shardkit.index.rows import NO_INT, RowIndex, row_sums
+from shardkit.operations.file_damage import RecordedSums, fault_of, look_at, regions
+from shardkit.samples.encoding import TOKENS, Encoding, parse_npy
+from shardkit.samples.sample import Value
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
 from shardkit.system.file_io import BLOCK_BYTES
 from shardkit.system.progress import Progress
 from shardkit.tokens.spec import TokenizerSpec
 
+CHUNK_ROWS = 1 << 16
 
-def tokenizer_problem(folder: Path, spec: TokenizerSpec) -> tuple[str, str] | None:
-    """(file, what is wrong with it) of the tokenizer's file, if anything is."""
-    if spec.file is None:
-        return None
-    try:
-        data = read_file(folder / spec.file, spec.num_bytes + 1)
-    except DataError as error:
-        is_gone = isinstance(error, FileNotFoundError)
-        return spec.file, f"{'is missing' if is_gone else error}; ids cannot be decoded"
-    if spec.matches(data):
-        return None
-    return spec.file, "its bytes differ from those written; ids may be decoded wrongly"
-
-
-def foreign_ids(reader: ShardReader, rows: Integers, spec: TokenizerSpec) -> list[tuple[int, str]]:
-    """(row, what is wrong) of documents that the tokenizer cannot have made.
-
-    Raises:
-        FormatError: a value does not fit its encoding.
-    """
-    batch = reader.gather(rows)
-    values = reader.stored(batch, TOKENS)
-    encodings = reader.encodings(batch.shards, TOKENS)
-    found = []
-    for row, value, encoding in zip(rows.tolist(), values, encodings, strict=True):
-        if value is None:
-            continue
-        ids = parse_npy(value) if encoding.kind == "bytes" else encoding.as_array(value)
-        if what := _what_is_foreign(ids, spec):
-            found.append((row, what))
-    return found
-
-
-def _what_is_foreign(ids: Array, spec: TokenizerSpec) -> str:
-    if ids.ndim != 1 or ids.dtype.str != spec.dtype:
-        return f"its tokens are {ids.dtype.str}{list(ids.shape)}, expected {spec.dtype}[n]"
-    if len(ids) and int(ids.max()) >= spec.vocab_size:
-        return f"has id {ids.max()}, and the vocabulary ends before {spec.vocab_size}"
-    return ""
-
+Found = Iterator[tuple[int, str]]
+"""(row, what is wrong with it)."""
 
 _WITHOUT = {
     "rows": "no sample of this split could be checked",
@@ -124,7 +88,11 @@ class VerifyResult:
 
 
 class SplitCheck:
-    """Checks one split, adding to the result."""
+    """Checks one split, adding to the result.
+
+    Attributes:
+        whole: which of rows, names, find and sums are as they were written.
+    """
 
     def __init__(
         self,
@@ -144,69 +112,57 @@ class SplitCheck:
         self._reader: ShardReader | None = None
         self._told: set[int] = set()
         self.whole: set[str] = set()
+        starts = accumulate((shard.num_rows for shard in split.shards), initial=0)
+        self._rows = [range(start, stop) for start, stop in pairwise(starts)]
 
     def index(self) -> None:
         """Check rows, names, find and sums, and open those that are whole."""
-        self.open({kind for kind in _WITHOUT if self._is_whole(kind)})
-        if self._reader is not None:
-            self._index_itself(self._reader.index, "find" in self.whole)
+        whole = set()
+        for kind, loss in _WITHOUT.items():
+            name = self.split.index_file(kind)
+            num_bytes, digest = self.split.files[name]
+            if what := fault_of(self._place.storage, name, num_bytes, digest):
+                self.add(name, f"{what}; {loss}")
+            else:
+                self.result.num_bytes += num_bytes
+                whole.add(kind)
+        self.open(whole)
+        if self._reader is None:
+            return
+        index = self._reader.index
+        self._tell(_wrong_rows(index, self._place.info.classes))
+        if self._told:  # the rest would follow from it
+            return
+        for rows in find_chunks(index) if self.split.has_checksums else ():
+            self._tell((b, f"row {a} has the same key") for a, b, _ in repeats(index, rows))
+        for file, what in _wrong_files(index, "find" in whole):
+            self.add(file, what)
 
     def open(self, whole: set[str]) -> None:
         """Open what is whole of rows, names, find and sums."""
         self.whole = whole
+        storage, info = self._place.storage, self._place.info
         if "sums" in whole and self.split.has_checksums:
-            self._recorded.add(self._place.storage, self.split)
+            self._recorded.add(storage, self.split)
         if {"rows", "names"} <= whole:
-            self._reader = ShardReader(
-                self._place.storage, self._place.info, self.split, copied=True
-            )
-
-    def _index_itself(self, index: RowIndex, has_find: bool) -> None:
-        """Look for what an index says that cannot be, though it is as it was written."""
-        self._tell(wrong_rows(index, self._place.info.classes))
-        if self._told:  # the rest would follow from it
-            return
-        self._tell(repeated_keys(index))
-        for file, what in wrong_files(index, has_find):
-            self.add(file, what)
-
-    def shards(self) -> None:
-        """Check every shard's files, and the samples in those that can be read."""
-        for number, rows in self.ranges():
-            self.shard(number, rows)
-
-    def ranges(self) -> Iterator[tuple[int, range]]:
-        """Each shard's number, and its rows."""
-        start = 0
-        for number, shard in enumerate(self.split.shards):
-            yield number, range(start, start + shard.num_rows)
-            start += shard.num_rows
+            self._reader = ShardReader(storage, info, self.split, copied=True)
 
     def add(self, where: str, what: str, shard: int | None = None, key: str = "") -> None:
         self.result.problems.append(Problem(where, what, self.split.name, shard, key))
 
-    def _is_whole(self, kind: str) -> bool:
-        storage, name = self._place.storage, self.split.index_file(kind)
-        num_bytes, digest = self.split.files[name]
-        what = look_at(storage, name, num_bytes, self._recorded).what
-        if not what:
+    def shard(self, number: int) -> None:
+        """Check one shard's files, and the samples in it if they can be read."""
+        sizes, rows = self.split.shards[number].file_bytes, self._rows[number]
+        damages = {}
+        for name, num_bytes in sorted(sizes.items()):
+            damages[name] = look_at(self._place.storage, name, num_bytes, self._recorded)
             self.result.num_bytes += num_bytes
-            try:
-                data = storage.contents(name, num_bytes, copied=True)
-                if xxhash.xxh3_64_intdigest(data) != digest:
-                    what = "its bytes differ from those written"
-            except DataError as error:  # where it is compared before it counts
-                what = f"cannot be read: {error}"
-        if what:
-            self.add(name, f"{what}; {_WITHOUT[kind]}")
-        return not what
-
-    def shard(self, number: int, rows: range) -> None:
-        """Check one shard."""
-        sizes = self.split.shards[number].file_bytes
-        damages = {name: self._file(name, sizes[name]) for name in sorted(sizes)}
+            self.bar.add(0, num_bytes)
         for name in filter(DALI_INDEX.fullmatch, sizes):
-            self._dali_index(name, damages.pop(name), number)
+            damage = damages.pop(name)
+            what = "its bytes differ from those written" if damage.blocks else damage.what
+            if what:
+                self.add(name, f"{what}; shardkit.dali.write_index(...) makes it anew", number)
         reader = None if any(damage.what for damage in damages.values()) else self._reader
         broken = self._samples(reader, rows) if reader else np.zeros(0, np.int64)
         for name, damage in damages.items():
@@ -218,27 +174,17 @@ class SplitCheck:
             for first, last in regions(blocks, sizes[name]):
                 self.add(name, f"damage {where}in bytes {first} to {last}", number)
 
-    def _dali_index(self, name: str, damage: Damage, shard: int) -> None:
-        what = damage.what or ("its bytes differ from those written" if damage.blocks else "")
-        if what:
-            self.add(name, f"{what}; shardkit.dali.write_index(...) makes it anew", shard)
-
-    def _file(self, name: str, num_bytes: int) -> Damage:
-        damage = look_at(self._place.storage, name, num_bytes, self._recorded)
-        self.result.num_bytes += num_bytes
-        self.bar.add(0, num_bytes)
-        return damage
-
     def _samples(self, reader: ShardReader, rows: range) -> Integers:
-        """The broken rows, each named."""
+        """Return the broken rows, each named."""
         broken = []
         for start, stop in reader.row_ranges(rows.start, rows.stop):
             piece = np.arange(start, stop, dtype=np.int64)
             found = _broken(reader, piece) if self.split.has_checksums else []
             whole = np.setdiff1d(piece, found)
             if self.split.has_checksums:
-                self._tell(wrong_labels(reader, whole))
-            self._tokens(reader, whole)
+                self._tell(_wrong_labels(reader, whole))
+            if self._spec is not None and TOKENS in self._place.info.fields:
+                self._tell(_impossible_ids(reader, whole, self._spec))
             broken += found
             self.result.num_samples += stop - start
             self.bar.add(stop - start, 0)
@@ -259,9 +205,89 @@ class SplitCheck:
             else:
                 self.add(self._reader.where(row), what, shard, key)
 
-    def _tokens(self, reader: ShardReader, rows: Integers) -> None:
-        if self._spec is not None and TOKENS in self._place.info.fields:
-            self._tell(foreign_ids(reader, rows, self._spec))
+
+# --- an index by itself -------------------------------------------------------------------
+
+
+def _wrong_rows(index: RowIndex, classes: list[str] | None) -> Found:
+    """Rows that contradict themselves or their names, each once."""
+    fingerprint = _fingerprint_of_rows(index)
+    names_end = np.zeros(1, np.int64)
+    for start in range(0, len(index.table), CHUNK_ROWS):
+        table = index.table[start : start + CHUNK_ROWS]
+        numbers = range(start, start + len(table))
+        sums = row_sums(table, np.array(numbers), fingerprint)
+        unlike = sums != table[:, -1].view(np.uint64)
+        begin, size = table[:, index.column["name.start"]], table[:, index.column["name.size"]]
+        ends = np.concatenate([names_end, begin + size])
+        apart, names_end = begin != ends[:-1], ends[-1:]
+        keys = table[:, index.column["key"]].view(np.uint64).tolist()
+        labels = np.full(len(table), NO_INT)
+        if classes is not None and "cls" in index.column:
+            labels = table[:, index.column["cls"]]
+        unnamed = (labels != NO_INT) & ((labels < 0) | (labels >= len(classes or ())))
+        for at, row in enumerate(numbers):
+            try:
+                key = index.name(row)[0]
+            except IndexFileError as error:
+                yield row, str(error).partition(": ")[2]
+                continue
+            if xxhash.xxh3_64_intdigest(key) != keys[at]:
+                yield row, "its key is not the one that the index has the hash of"
+            elif unlike[at]:
+                yield row, "its entries in the row index differ from those written"
+            elif apart[at]:
+                yield row, "its name does not follow that of the row before"
+            elif unnamed[at]:
+                last = len(classes or ()) - 1
+                yield row, f"its label is {labels[at]}, and classes are 0 to {last}"
+
+
+def _wrong_files(index: RowIndex, has_find: bool) -> Iterator[tuple[str, str]]:
+    """(file, what is wrong with it) of what is about all rows together."""
+    split, num_names = index.split, len(index.names())
+    if num_names != (index.table[-1, 2:4].sum() if len(index.table) else 0):
+        what = f"has {num_names} bytes, and names do not end there"
+        yield split.index_file("names"), what
+    if not split.has_checksums:
+        return
+    if _fingerprint(index) != split.fingerprint:
+        what = "the fingerprint in shardkit.json is that of other samples"
+        yield split.index_file("rows"), what
+    if has_find and not _is_sorted(index):
+        what = "is not all rows, sorted by key; samples may not be found"
+        yield split.index_file("find"), what
+
+
+def _fingerprint_of_rows(index: RowIndex) -> str:
+    """That which is in the rows' checksums. Where no row has that of shardkit.json, it is another,
+    which is said once, and not of all rows."""
+    declared, table = index.split.fingerprint, index.table[:CHUNK_ROWS]
+    sums = row_sums(table, np.arange(len(table)), declared)
+    is_another = (sums != table[:, -1].view(np.uint64)).all()
+    return _fingerprint(index) if is_another else declared
+
+
+def _fingerprint(index: RowIndex) -> str:
+    """What the rows say; of tars made by others nothing does."""
+    if not index.split.has_checksums:
+        return index.split.fingerprint
+    seen = xxhash.xxh3_128()
+    for start in range(0, len(index.table), CHUNK_ROWS):
+        seen.update(index.table[start : start + CHUNK_ROWS, :2].tobytes())
+    return seen.hexdigest()
+
+
+def _is_sorted(index: RowIndex) -> bool:
+    order, at = index.by_key_hash(), 0
+    for rows in find_chunks(index):
+        if not np.array_equal(order[at : at + len(rows)], rows):
+            return False
+        at += len(rows)
+    return True
+
+
+# --- values -------------------------------------------------------------------------------
 
 
 def _broken(reader: ShardReader, rows: Integers) -> list[int]:
@@ -283,3 +309,36 @@ def _outside(reader: ShardReader, rows: Integers, file_name: str, blocks: list[i
         last = (starts + sizes - 1)[sizes > 0] // BLOCK_BYTES
         blocks = [b for b in blocks if not ((first <= b) & (b <= last)).any()]
     return blocks
+
+
+def _wrong_labels(reader: ShardReader, rows: Integers) -> Found:
+    """Yield rows whose ``cls`` is not what their value of that name says."""
+    if "cls" not in reader.index.column:
+        return
+    batch = reader.gather(rows)
+    labels = batch.table[:, reader.index.column["cls"]]
+    said = integers(reader.canonical(batch, "cls"))
+    for at in np.flatnonzero(labels != said).tolist():
+        label = "none" if labels[at] == NO_INT else labels[at]
+        value = "no integer" if said[at] == NO_INT else said[at]
+        yield int(rows[at]), f"its label in the row index is {label}, its value {value}"
+
+
+def _impossible_ids(reader: ShardReader, rows: Integers, spec: TokenizerSpec) -> Found:
+    """Yield documents that the tokenizer cannot have made.
+
+    Raises:
+        FormatError: a value does not fit its encoding.
+    """
+    for row, ids in zip(rows.tolist(), reader.each(reader.gather(rows), TOKENS, _ids), strict=True):
+        if ids is None:
+            continue
+        if ids.ndim != 1 or ids.dtype.str != spec.dtype:
+            kind = f"{ids.dtype.str}{list(ids.shape)}"
+            yield row, f"its tokens are {kind}, expected {spec.dtype}[n]"
+        elif len(ids) and int(ids.max()) >= spec.vocab_size:
+            yield row, f"has id {ids.max()}, and the vocabulary ends before {spec.vocab_size}"
+
+
+def _ids(encoding: Encoding, value: Value) -> Array:
+    return parse_npy(value) if encoding.kind == "bytes" else encoding.as_array(value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import uuid
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
-
-import xxhash
 
 from shardkit.commit.work_folder import CHANGE_NAME, WORK_NAME
 from shardkit.errors import IndexFileError, UsageError
@@ -20,13 +22,21 @@ from shardkit.index.manifest import (
 )
 from shardkit.operations.compare import Originals, originals_of
 from shardkit.operations.detokenize import spec_of
-from shardkit.operations.file_damage import RecordedSums, look_at
-from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult, tokenizer_problem
-from shardkit.operations.verify_on_ray import check_on_ray
+from shardkit.operations.file_damage import RecordedSums, fault_of
+from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult
+from shardkit.packing.answers import Answer, rebuild
 from shardkit.packing.dataset_files import strays
-from shardkit.packing.ray_cluster import check_engine
-from shardkit.remote.urls import as_place, show_place
+from shardkit.packing.ray_cluster import (
+    RayCluster,
+    Told,
+    answered,
+    check_engine,
+    here,
+    told_to_tasks,
+)
+from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.shards.locate import Located, locate_place
+from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 
@@ -79,18 +89,19 @@ def verify(
         return result
     with os_errors(f"verifying {show_place(source)}"), Progress("verifying", progress) as bar:
         bar.expect(sum(split.num_rows for split in splits))
-        recorded = RecordedSums()
-        spec = spec_of(place.info)
-        checks = [SplitCheck(place, split, spec, recorded, result, bar) for split in splits]
+        checks = _checks(place, result, bar)
         for check in checks:  # all of them first: a shard may have been swapped between splits
             check.index()
         if engine == "ray":
-            check_on_ray(source, place.info.version, checks, address)
+            _check_on_ray(source, place.info.version, checks, address)
         else:
             for check in checks:
-                check.shards()
-        if spec is not None and (problem := tokenizer_problem(place.folder, spec)):
-            result.problems.append(Problem(*problem))
+                for number in range(len(check.split.shards)):
+                    check.shard(number)
+        spec = spec_of(place.info)
+        if spec is not None and spec.file is not None:
+            digest, lost = int(spec.xxh3, 16), "ids may be decoded wrongly, or not at all"
+            _check_beside(place, result, spec.file, spec.num_bytes, digest, lost)
         found = []
         if place.index == INDEX_NAME:  # what lies beside shards is of the last version
             # Behind a URL only what shardkit.json names is looked at: a web server lists nothing.
@@ -136,15 +147,18 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
 def _check_signposts(place: Located, result: VerifyResult) -> None:
     """Add what is wrong with the files for other tools."""
     for name, (num_bytes, digest) in place.info.signposts.items():
-        what = look_at(place.storage, name, num_bytes, RecordedSums()).what
-        if not what:
-            result.num_bytes += num_bytes
-            data = place.storage.contents(name, num_bytes, copied=True)
-            found = xxhash.xxh3_64_intdigest(data)
-            what = "" if found == digest else "its bytes differ from those written"
-        if what:
-            told = f"{what}; other tools may be told wrong things of this dataset"
-            result.problems.append(Problem(name, told))
+        lost = "other tools may be told wrong things of this dataset"
+        _check_beside(place, result, name, num_bytes, digest, lost)
+
+
+def _check_beside(
+    place: Located, result: VerifyResult, name: str, num_bytes: int, digest: int, lost: str
+) -> None:
+    """Add what is wrong with a file, and what is lost with it."""
+    if what := fault_of(place.storage, name, num_bytes, digest):
+        result.problems.append(Problem(name, f"{what}; {lost}"))
+    else:
+        result.num_bytes += num_bytes
 
 
 def _compare(originals: Originals, result: VerifyResult, progress: bool | None) -> None:
@@ -168,3 +182,105 @@ def _compare(originals: Originals, result: VerifyResult, progress: bool | None) 
             f"pictures were written anew ({', then '.join(originals.rewritten)}): keys, labels"
             " and all other fields were compared, but not pixels"
         )
+
+
+def _checks(place: Located, result: VerifyResult, bar: Progress) -> list[SplitCheck]:
+    recorded, spec = RecordedSums(), spec_of(place.info)
+    splits = place.info.splits.values()
+    return [SplitCheck(place, split, spec, recorded, result, bar) for split in splits]
+
+
+# --- on a Ray cluster, a task a shard -----------------------------------------------------
+
+
+def _check_on_ray(
+    place: Path | Url, version: int, checks: Sequence[SplitCheck], address: str | None
+) -> None:
+    """Check all shards of splits whose index was checked, and add what is found to their result.
+
+    What a node finds wrong is looked at here once more: so it is told in the same words as without
+    a cluster, and what is wrong with a node, or with what it sees, is not told of the dataset.
+
+    Raises:
+        UsageError: a node does not see the dataset. DataError: as of ``verify``, or a task could
+            not be brought to an end.
+    """
+    told = {
+        **told_to_tasks(isinstance(place, Url)),
+        "run": uuid.uuid4().hex,
+        "place": place.text if isinstance(place, Url) else str(place.absolute()),
+        "version": None if isinstance(place, Url) else version,  # there is one behind a URL
+        "whole": [sorted(check.whole) for check in checks],
+    }
+    jobs = [(i, n) for i, check in enumerate(checks) for n in range(len(check.split.shards))]
+    answers: dict[tuple[int, int], Answer] = {}
+    with RayCluster(address, None) as cluster:
+        calls, left = cluster.tasks(check_shard, "verifying"), [*reversed(jobs)]
+        try:
+            while left or calls:
+                while left and len(calls) < cluster.most_tasks:
+                    split, shard = left.pop()
+                    item = {"split": split, "shard": shard}
+                    calls.begin(told, item, checks[split].split.stem(shard))
+                for item, answer in calls.ended(wait=True):
+                    if "error" in answer:
+                        raise rebuild(*answer["error"])
+                    answers[item["split"], item["shard"]] = answer
+                    done = answer["done"]
+                    if not done["problem"]:  # else it is looked at, and counted, once more
+                        checks[0].bar.add(done["num_samples"], done["num_bytes"])
+        finally:
+            calls.cancel()
+    for split, shard in jobs:
+        _add(checks[split], shard, answers[split, shard])
+
+
+def _add(check: SplitCheck, number: int, answer: Answer) -> None:
+    done = answer["done"]
+    if not done["problem"]:
+        check.result.num_samples += done["num_samples"]
+        check.result.num_bytes += done["num_bytes"]
+        return
+    before = len(check.result.problems)
+    check.shard(number)
+    if len(check.result.problems) == before:
+        check.add(
+            check.split.stem(number),
+            f"{answer['node']} finds it broken, and this machine does not: {done['problem']}; the"
+            " dataset must be a folder that all machines of the cluster share",
+            number,
+        )
+
+
+def check_shard(told: Told, item: Told) -> Answer:
+    """A task: one shard, on whichever node."""
+
+    def do() -> Told:
+        opened = _opened(told["run"], told["place"], told["version"], json.dumps(told["whole"]))
+        check = opened[item["split"]]
+        check.result = VerifyResult()
+        check.shard(item["shard"])
+        problems = check.result.problems
+        return {
+            "num_samples": check.result.num_samples,
+            "num_bytes": check.result.num_bytes,
+            "problem": str(problems[0]) if problems else "",
+        }
+
+    return answered(told, do)
+
+
+@lru_cache(maxsize=1)
+def _opened(run: str, place: str, version: int | None, whole: str) -> list[SplitCheck]:
+    """The splits of a dataset, opened once by each process that checks shards of it."""
+    source = as_place(place, "the dataset")
+    if isinstance(source, Path) and not source.exists():
+        raise UsageError(
+            f"{here()} does not see the dataset {show_path(source)}: it must be a folder that all"
+            " machines of the cluster share, under the same path"
+        )
+    located = locate_place(source, anew=True, version=version)
+    checks = _checks(located, VerifyResult(), Progress("verifying", False))
+    for check, kinds in zip(checks, json.loads(whole), strict=True):
+        check.open({*kinds})
+    return checks
