@@ -129,22 +129,35 @@ class Originals:
         self.num_compared += 1
         packed_batch = self._readers[name].samples(row, row + 1)
         packed = self._files(key, packed_batch.paths[0], packed_batch.fields(0))
-        differ = {PICTURE: _picture_difference}
-        if self._has_restarts and JPEG in packed:
-            differ[JPEG] = _jpeg_difference
         if self._texts is not None and TOKENS in packed:
-            packed[TEXT], differ[TEXT] = packed.pop(TOKENS), self._text_difference
+            packed[TEXT] = packed.pop(TOKENS)
         for field in sorted(original.keys() | packed.keys()):
-            tell = differ.get(field, _difference)
-            if what := tell(key, original.get(field), packed.get(field)):
+            if what := self._difference(key, field, original.get(field), packed.get(field)):
                 yield self._readers[name].where(row), f"its {field} {what}"
 
-    def _text_difference(self, key: bytes, original: File | None, packed: File | None) -> str:
-        """As :func:`_difference`; what was packed is the document's ids."""
-        texts = self._texts
-        if texts and original and packed and texts.is_text(original[2], packed[2]):
-            packed = (*packed[:2], original[2])
-        return _difference(key, original, packed)
+    def _difference(
+        self, key: bytes, field: str, original: File | None, packed: File | None
+    ) -> str:
+        """Return how a field differs from its original, ``""`` if it does not."""
+        if original is None:
+            return "has no original"
+        if packed is None:
+            return "is not in the dataset"
+        value = packed[2]
+        if field == PICTURE and packed[0] == renamed(original[0], key, str(value, "ascii")):
+            return ""
+        if field == JPEG and self._has_restarts:
+            try:
+                value = without_restarts(value)
+            except SampleError as error:
+                return f"cannot be given back: {error}"
+        if original[:2] != packed[:2]:
+            return f"was packed from {show_path(packed[0])}, not {show_path(original[0])}"
+        if field == TEXT and self._texts is not None:
+            is_same = self._texts.is_text(original[2], value)
+        else:
+            is_same = original[2] == value
+        return "" if is_same else "differs from the original"
 
     def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
         """Split and row of the sample of this key that these paths, encoded, became."""
@@ -188,34 +201,6 @@ def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
             stop = start + num_that_fit(run.sizes[start : start + ROWS_AT_ONCE])
             yield run.slice(start, stop)
             start = stop
-
-
-def _difference(key: bytes, original: File | None, packed: File | None) -> str:
-    if original is None:
-        return "has no original"
-    if packed is None:
-        return "is not in the dataset"
-    if original[:2] != packed[:2]:
-        return f"was packed from {show_path(packed[0])}, not {show_path(original[0])}"
-    return "" if original[2] == packed[2] else "differs from the original"
-
-
-def _picture_difference(key: bytes, original: File | None, packed: File | None) -> str:
-    """As :func:`_difference`; contents are names of fields here."""
-    if original is None or packed is None:
-        return _difference(key, original, packed)
-    new = renamed(original[0], key, str(packed[2], "ascii"))
-    return "" if packed[0] == new else _difference(key, original, packed)
-
-
-def _jpeg_difference(key: bytes, original: File | None, packed: File | None) -> str:
-    """As :func:`_difference`; what was packed may have restart markers that were added."""
-    if packed is not None:
-        try:
-            packed = (*packed[:2], without_restarts(packed[2]))
-        except SampleError as error:
-            return f"cannot be given back: {error}"
-    return _difference(key, original, packed)
 
 
 def _rejected(folder: Path) -> dict[str, str]:
@@ -314,7 +299,8 @@ def _input_at(place: Located, source: Path) -> Corpus:
         if provenance.kind == TARS_KIND:
             what = f"was made of tars, and {show_path(source)} is none: nothing to compare it with"
         raise CorpusError(f"{place.shown} {what}")
-    if provenance.kind != BinaryCorpus.kind and _is_dataset(source):
+    is_dataset = (source / INDEX_NAME).is_file() and any(source.glob("*.rows"))  # no stray manifest
+    if provenance.kind != BinaryCorpus.kind and is_dataset:
         raise CorpusError(
             f"{show_path(source)} is a shardkit dataset: give the files that {place.shown} was"
             " packed from; two datasets hold the same if `shardkit info --json` says the same"
@@ -328,8 +314,3 @@ def _input_at(place: Located, source: Path) -> Corpus:
         fields=provenance.fields,
         tokenized=provenance.kind == TextCorpus.kind and place.info.classes is None,
     )
-
-
-def _is_dataset(source: Path) -> bool:
-    """Not where a stray shardkit.json lies among files that were packed."""
-    return (source / INDEX_NAME).is_file() and any(source.glob("*.rows"))
