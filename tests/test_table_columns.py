@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from token_data import npy
 
-from shardkit.operations.export_table import lists_of
-from shardkit.operations.table_columns import (
+from shardkit.operations.export_table import (
     ArrayType,
     ExportColumn,
     array_type,
     can_be_classes,
     columns_for,
     features_of,
+    lists_of,
 )
 
 FLOATS = ArrayType("<f4", 2)

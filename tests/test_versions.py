@@ -26,7 +26,7 @@ from shardkit import Loader
 from shardkit.errors import CorpusError, DataError, DestinationError, PartError, UsageError
 from shardkit.images import restarts
 from shardkit.index.manifest import versions_at
-from shardkit.operations.table_columns import names_by_field
+from shardkit.operations.export_table import names_by_field
 
 QUIET: dict[str, Any] = {"workers": 0, "shard_size": 2000, "progress": False}
 LARGER = {**QUIET, "shard_size": 6000}

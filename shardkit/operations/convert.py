@@ -1,23 +1,34 @@
-"""``convert``: a dataset in another container format, or as the files of another tool."""
+"""``convert``: a dataset in another container format, or as the files of another tool.
+
+Other tools do not know how ours tell that something is not whole: what has the name is taken for
+all of it. So nothing has the name before everything is written and synced, and then all has it. A
+killed export leaves a hidden folder beside the destination; the next one removes it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from shardkit.errors import UsageError
+from shardkit.commit.durable_files import atomic_write, fsync_path
+from shardkit.commit.own_files import read_own
+from shardkit.commit.work_folder import WorkFolder
+from shardkit.errors import DestinationError, UsageError
 from shardkit.inputs.open import CORPORA, container_at
-from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
+from shardkit.operations.unpack import refuse_dataset
 from shardkit.packing.convert import OPTIONS, source_of
 from shardkit.packing.convert import convert as convert_dataset
 from shardkit.packing.from_bucket import name_of
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
-from shardkit.remote.urls import Url, show_place
+from shardkit.remote.urls import Url, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
@@ -47,6 +58,13 @@ _TAKEN = ("overwrite", "progress", "workers")
 there may be."""
 
 
+MARKER = ".export.json"
+"""The file that says that a folder is an export, and which files are: no others may be lost."""
+
+_FORMAT = "shardkit export"
+_OLD_NAME = "old"
+
+
 def export(
     dataset: str | Path | Sequence[str | Path],
     dest: str | Path | None,
@@ -59,76 +77,165 @@ def export(
     read, and has its name only when all of it is whole."""
     started = time.perf_counter()
     given, tars = source_of(dataset)
-    _refuse(given, to, eos, options)
-    place = locate_place(given) if isinstance(given, Url) else _place(given, tars, to)
+    _refuse(given, tars, to, eos, options)
+    if isinstance(given, Url):
+        place, name = locate_place(given), name_of(given)
+    else:
+        place, own = locate(given, tars=tars), given.resolve()
+        name = own.name if own.is_dir() else own.name.partition(".")[0]
     source = place.folder if isinstance(given, Url) else given
     made = EXPORTS[to](place)
-    target = as_path(dest, "the destination") if dest else _own_name(given, to)
-    refusals = os_errors(f"writing {show_path(target)}")
-    with refusals, ExportFolder(target, source, options.get("overwrite", False)) as folder:
+    # As of a pack: pictures-lmdb/ to parquet -> pictures-lmdb-parquet, here.
+    named = as_path(dest, "the destination") if dest else Path(f"{name or 'dataset'}-{to}")
+    target, splits = named.resolve(), place.info.splits
+    num_rows = {name: split.num_rows for name, split in splits.items()}
+    with (
+        os_errors(f"writing {show_path(named)}"),
+        _new_folder(target, source, options.get("overwrite", False)) as new,
+    ):
         with Progress("converting", options.get("progress")) as bar:
-            bar.expect(sum(split.num_rows for split in place.info.splits.values()))
-            done = made.write(folder.new, bar)
-        fingerprints = {name: split.fingerprint for name, split in place.info.splits.items()}
-        num_bytes = folder.publish({"to": to, "fingerprints": fingerprints})
-    result = _result(folder.dest, to, place, done, num_bytes, time.perf_counter() - started)
+            bar.expect(sum(num_rows.values()))
+            done = made.write(new, bar)
+        fingerprints = {name: split.fingerprint for name, split in splits.items()}
+        num_bytes = _publish(new, target, {"to": to, "fingerprints": fingerprints})
+    shards = [shard for split in splits.values() for shard in split.shards]
+    result = PackResult(
+        dest=target,
+        container=to,
+        kind="dataset",
+        splits=num_rows,
+        num_samples=sum(num_rows.values()),
+        num_shards=done.num_files,
+        input_bytes=sum(sum(shard.file_bytes.values()) for shard in shards),
+        dataset_bytes=num_bytes,
+        seconds=time.perf_counter() - started,
+        num_tokens=done.num_tokens,
+        ignored=place.info.provenance.passed,
+        notes=done.notes,
+    )
     if tars is None:
         count_beside(source, result.ignored)
     return result
 
 
-def _refuse(source: Path | Url, to: str, eos: int | None, options: dict[str, Any]) -> None:
-    """Raises UsageError for what an export cannot be told, or be made of."""
+def _refuse(
+    source: Path | Url, tars: list[str] | None, to: str, eos: int | None, options: dict[str, Any]
+) -> None:
+    """Raise UsageError for what an export cannot be told, or be made of: of what is not yet a
+    dataset, labels would be lost, or nothing can be read by its place."""
     for name, value in options.items():
         if name not in OPTIONS:
             raise UsageError(f"convert takes no option {name!r}")
         if name not in _TAKEN and value != getattr(PackOptions, name):
             raise UsageError(f"{name} is for datasets; {to} files are written as the dataset is")
+    first = f"convert it to npy first, and that to {to}"
     if isinstance(source, Path) and is_token_file(source):
-        raise UsageError(
-            f"{show_path(source)} is a file of ids: convert it to npy first, and that to {to}"
-        )
+        raise UsageError(f"{show_path(source)} is a file of ids: {first}")
     if eos is not None:
         raise UsageError(f"eos is for files of token ids; {show_place(source)} is none")
-
-
-def _place(source: Path, tars: list[str] | None, to: str) -> Located:
-    """The dataset. Raises UsageError for what is not yet one: its labels would be lost, or nothing
-    of it can be read by its place."""
-    first = f"convert it to npy first, and that to {to}"
-    if tars is None and (kind := container_at(source)) is not None:
+    if isinstance(source, Path) and tars is None and (kind := container_at(source)) is not None:
         raise UsageError(f"{show_path(source)} holds {CORPORA[kind].noun}: {first}")
-    return locate(source, tars=tars)
 
 
-def _own_name(source: Path | Url, to: str) -> Path:
-    """As of a pack: ``pictures-lmdb/`` to parquet -> ``pictures-lmdb-parquet``, here."""
-    if isinstance(source, Url):
-        return Path(f"{name_of(source)}-{to}")
-    resolved = source.resolve()
-    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
-    return Path(f"{name or 'dataset'}-{to}")
+@contextmanager
+def _new_folder(dest: Path, source: Path, overwrite: bool) -> Iterator[Path]:
+    """Give the folder to write into; what is there at the end, and was not published, goes.
+
+    Raises:
+        DestinationError: the destination is taken, overlaps the dataset, or another process writes
+            there.
+    """
+    refuse_overlap(dest, source.resolve())
+    refuse_dataset(dest)
+    _refuse_taken(dest, overwrite)
+    with WorkFolder(dest, dest.with_name(f".{dest.name}.exporting")) as folder:
+        _settle(folder)
+        _refuse_taken(dest, overwrite)  # another call may have finished meanwhile
+        folder.stage.mkdir()
+        try:
+            yield folder.stage
+        except BaseException:
+            with suppress(OSError):  # the error under way says more
+                _settle(folder)
+            raise
+        _settle(folder)
 
 
-def _result(
-    dest: Path, to: str, place: Located, done: Exported, num_bytes: int, seconds: float
-) -> PackResult:
-    splits = place.info.splits
-    sizes = [sum(shard.file_bytes.values()) for split in splits.values() for shard in split.shards]
-    return PackResult(
-        dest=dest,
-        container=to,
-        kind="dataset",
-        splits={name: split.num_rows for name, split in splits.items()},
-        num_samples=sum(split.num_rows for split in splits.values()),
-        num_shards=done.num_files,
-        input_bytes=sum(sizes),
-        dataset_bytes=num_bytes,
-        seconds=seconds,
-        num_tokens=done.num_tokens,
-        ignored=place.info.provenance.passed,
-        notes=done.notes,
-    )
+def _settle(folder: WorkFolder) -> None:
+    """End what this call, or one that was killed, had begun: what stood at the destination is there
+    again if nothing took its place, and else goes; what is not whole goes."""
+    old = folder.path / _OLD_NAME
+    if old.exists() and not folder.dest.exists():
+        old.rename(folder.dest)
+    folder.clear()
+
+
+def _publish(new: Path, dest: Path, record: dict[str, Any]) -> int:
+    """Give a folder its name. Return the bytes of all files in it, but for its marker.
+
+    ``record`` is what else the marker says, as JSON.
+    """
+    sizes = {name: (new / name).stat().st_size for name in _files_in(new)}
+    marker = {"format": _FORMAT, **record, "files": sizes}
+    atomic_write(new / MARKER, [json.dumps(marker, indent=1).encode() + b"\n"])
+    for folder, _, names in os.walk(new):
+        for name in names:
+            fsync_path(Path(folder, name))
+        fsync_path(Path(folder))
+    if dest.exists():
+        dest.rename(new.with_name(_OLD_NAME))
+    new.rename(dest)
+    fsync_path(dest.parent)
+    return sum(sizes.values())
+
+
+def _refuse_taken(dest: Path, overwrite: bool) -> None:
+    name = show_path(dest)
+    if not dest.exists():
+        return
+    if not dest.is_dir():
+        raise DestinationError(f"{name} exists and is no folder; choose another destination")
+    if dest == Path.cwd() or dest.is_mount():
+        raise DestinationError(
+            f"{name} is in use, and an export takes the place of its destination as a whole;"
+            " name a folder in it"
+        )
+    found = _files_in(dest)
+    if not found and not any(dest.iterdir()):
+        return
+    listed = _listed(dest)
+    if listed is None:
+        raise DestinationError(
+            f"{name} exists and is no export, so nothing in it will be replaced; choose another"
+            " destination"
+        )
+    if not overwrite:
+        raise DestinationError(
+            f"{name} already exists; pass --overwrite to replace it, or choose another destination"
+        )
+    if others := [file for file in found if file not in listed]:
+        raise DestinationError(
+            f"{show_path(dest / others[0])} was written by no export, and would be lost;"
+            " move it away, or choose another destination"
+        )
+
+
+def _files_in(folder: Path) -> list[str]:
+    """Return the relative paths, sorted, of all that is no folder."""
+    found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def _listed(folder: Path) -> set[str] | None:
+    """Return the files that an export wrote, and its marker; None if the folder is none."""
+    try:
+        raw = json.loads(read_own(folder / MARKER) or b"")
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
+        return None
+    files = raw.get("files")
+    return {*files, MARKER} if isinstance(files, dict) else None
 
 
 @os_errors("converting")

@@ -9,7 +9,7 @@ nanoGPT's own ``meta.pkl`` would be a pickle, and it does without one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,78 +30,6 @@ from shardkit.tokens.load import open_tokenizer
 
 MAX_DOCUMENT = 2**31 - 1
 """Tokens of a document that Megatron's index can tell."""
-
-
-class DocumentBlocks:
-    """The documents of a split, in blocks that fit into memory; counted as they are given.
-
-    Iterating raises DataError where what is stored is damaged, is no ids, or does not fit.
-
-    Attributes:
-        dtype: of their ids. num_documents, num_tokens: given so far. num_without: samples so far
-            that have no tokens.
-    """
-
-    def __init__(self, reader: ShardReader, dtype: np.dtype[Any], bar: Progress) -> None:
-        self.dtype = dtype
-        self.num_documents = self.num_tokens = self.num_without = 0
-        self._reader = reader
-        self._bar = bar
-
-    def __iter__(self) -> Iterator[list[Tokens]]:
-        for start, values in _values(self._reader):
-            block = [
-                self._narrowed(value, row)
-                for row, value in enumerate(values, start)
-                if value is not None
-            ]
-            num_tokens = sum(map(len, block))
-            self.num_documents += len(block)
-            self.num_tokens += num_tokens
-            self.num_without += len(values) - len(block)
-            self._bar.add(len(values), num_tokens * self.dtype.itemsize)
-            yield block
-
-    def _narrowed(self, value: Value, row: int) -> Tokens:
-        """A document's ids in the dtype of all, into which none is cut down."""
-        ids = _ids(self._reader, value, row)
-        if len(ids) > MAX_DOCUMENT:
-            raise FormatError(f"{self._reader.where(row)}: {len(ids)} tokens in one document")
-        if ids.dtype != self.dtype and len(ids):
-            least, most = int(ids.min()), int(ids.max())
-            if least < 0 or most > np.iinfo(self.dtype).max:
-                raise FormatError(
-                    f"{self._reader.where(row)}: id {least if least < 0 else most} does not fit"
-                    f" {self.dtype.name}, which holds the vocabulary"
-                )
-        return np.ascontiguousarray(ids, self.dtype)
-
-
-def vocabulary_of(readers: Mapping[str, ShardReader]) -> int:
-    """One more than the largest id, where no tokenizer says how many there are."""
-    largest = -1
-    for reader in readers.values():
-        for start, values in _values(reader):
-            for row, value in enumerate(values, start):
-                if value is not None and len(ids := _ids(reader, value, row)):
-                    largest = max(largest, int(ids.max()))
-    return largest + 1
-
-
-def _values(reader: ShardReader) -> Iterator[tuple[int, list[Value | None]]]:
-    """(first row, tokens of it and of those that follow) of all rows; None where there are none."""
-    for start, stop in reader.row_ranges(0, len(reader.index.table)):
-        none: list[Value | None] = [None] * (stop - start)
-        yield start, reader.samples(start, stop).columns.get(TOKENS, none)
-
-
-def _ids(reader: ShardReader, value: Value, row: int) -> Tokens:
-    ids = parse_npy(value)
-    if ids.ndim != 1 or ids.dtype.kind not in "ui":
-        raise FormatError(
-            f"{reader.where(row)}: its tokens are {ids.dtype}{list(ids.shape)}, expected ids"
-        )
-    return ids
 
 
 WRITE_BYTES = 1 << 20
@@ -133,6 +61,45 @@ def readers_of(place: Located) -> dict[str, ShardReader]:
     return {name: ShardReader(place.storage, info, split) for name, split in info.splits.items()}
 
 
+def _blocks(reader: ShardReader) -> Iterator[tuple[int, list[Tokens | None]]]:
+    """Yield (first row, ids of it and of those that follow) of all rows, as many as fit into memory
+    at once; None where there are none.
+
+    Raises:
+        DataError: what is stored is damaged, or is no ids.
+    """
+    for start, stop in reader.row_ranges(0, len(reader.index.table)):
+        none: list[Value | None] = [None] * (stop - start)
+        values = reader.samples(start, stop).columns.get(TOKENS, none)
+        yield (
+            start,
+            [v if v is None else _ids(reader, v, row) for row, v in enumerate(values, start)],
+        )
+
+
+def _ids(reader: ShardReader, value: Value, row: int) -> Tokens:
+    ids = parse_npy(value)
+    if ids.ndim != 1 or ids.dtype.kind not in "ui":
+        raise FormatError(
+            f"{reader.where(row)}: its tokens are {ids.dtype}{list(ids.shape)}, expected ids"
+        )
+    return ids
+
+
+def _narrowed(reader: ShardReader, ids: Tokens, row: int, dtype: np.dtype[Any]) -> Tokens:
+    """Return a document's ids in the dtype of all, into which none is cut down."""
+    if len(ids) > MAX_DOCUMENT:
+        raise FormatError(f"{reader.where(row)}: {len(ids)} tokens in one document")
+    if ids.dtype != dtype and len(ids):
+        least, most = int(ids.min()), int(ids.max())
+        if least < 0 or most > np.iinfo(dtype).max:
+            raise FormatError(
+                f"{reader.where(row)}: id {least if least < 0 else most} does not fit"
+                f" {dtype.name}, which holds the vocabulary"
+            )
+    return np.ascontiguousarray(ids, dtype)
+
+
 class IdsExport:
     """What both formats share: a file a split, of documents one after another.
 
@@ -153,15 +120,14 @@ class IdsExport:
             )
 
     def dtype_for(self, vocab_size: int) -> np.dtype[Any]:
-        """What ids of such a vocabulary are written in."""
+        """Return what ids of such a vocabulary are written in."""
         raise NotImplementedError
 
-    def write_split(self, prefix: Path, documents: DocumentBlocks) -> None:
-        """Write the files of one split, whose names begin with ``prefix``."""
-        raise NotImplementedError
+    def write_index(self, prefix: Path, lengths: Path, dtype: np.dtype[Any]) -> None:
+        """Write what tells where documents lie; ``lengths`` is a file of int64, one a document."""
 
     def notes_on(self, dtype: np.dtype[Any]) -> list[str]:
-        """What those must know who read the files."""
+        """Return what those must know who read the files."""
         return []
 
     def write(self, folder: Path, bar: Progress) -> Exported:
@@ -171,27 +137,63 @@ class IdsExport:
             DataError: what is stored is damaged, is no ids, or does not fit.
         """
         readers = readers_of(self._place)
-        vocab_size = self._spec.vocab_size if self._spec else vocabulary_of(readers)
+        if self._spec is not None:
+            vocab_size = self._spec.vocab_size
+        else:  # one more than the largest id
+            blocks = (block for reader in readers.values() for _, block in _blocks(reader))
+            filled = (ids for block in blocks for ids in block if ids is not None and len(ids))
+            vocab_size = max((int(ids.max()) for ids in filled), default=-1) + 1
         dtype = self.dtype_for(vocab_size)
         done, counts = Exported(), dict[str, dict[str, int]]()
         for name, reader in readers.items():
-            documents = DocumentBlocks(reader, dtype, bar)
-            self.write_split(folder / name, documents)
-            if not documents.num_tokens:
+            counts[name] = self._write_split(folder / name, reader, dtype, bar)
+            num_tokens = counts[name]["tokens"]
+            if not num_tokens:
                 raise FormatError(f"split {name} of {self._place.shown} has no token")
-            counts[name] = {"documents": documents.num_documents, "tokens": documents.num_tokens}
             done.num_files += 1
-            done.num_tokens += documents.num_tokens
-            if documents.num_without:
-                done.notes.append(f"{name}: left out {documents.num_without:,} without tokens")
+            done.num_tokens += num_tokens
+            if num_without := reader.index.split.num_rows - counts[name]["documents"]:
+                done.notes.append(f"{name}: left out {num_without:,} without tokens")
         self._write_meta(folder, {"vocab_size": vocab_size, "dtype": dtype.name}, counts)
-        done.notes += self._left_out() + self.notes_on(dtype)
+        others = [name for name in self._place.info.fields if name != TOKENS]
+        if others:
+            why = f"{self.name} files hold tokens alone"
+            done.notes.append(f"left out: {', '.join(others)} ({why})")
+        done.notes += self.notes_on(dtype)
         return done
+
+    def _write_split(
+        self, prefix: Path, reader: ShardReader, dtype: np.dtype[Any], bar: Progress
+    ) -> dict[str, int]:
+        """Write the files of one split, whose names begin with ``prefix``; return its counts."""
+        lengths = Path(f"{prefix}.lengths")
+        counts = {"documents": 0, "tokens": 0}
+        with (
+            open(f"{prefix}.bin", "wb", buffering=WRITE_BYTES) as out,
+            lengths.open("wb", buffering=WRITE_BYTES) as lengths_out,
+        ):
+            for start, block in _blocks(reader):
+                documents = [
+                    _narrowed(reader, ids, row, dtype)
+                    for row, ids in enumerate(block, start)
+                    if ids is not None
+                ]
+                for ids in documents:
+                    out.write(ids.data)
+                sizes = np.array([len(ids) for ids in documents], "<i8")
+                lengths_out.write(sizes.tobytes())
+                num_tokens = int(sizes.sum())
+                counts["documents"] += len(documents)
+                counts["tokens"] += num_tokens
+                bar.add(len(block), num_tokens * dtype.itemsize)
+        self.write_index(prefix, lengths, dtype)
+        lengths.unlink()
+        return counts
 
     def _write_meta(
         self, folder: Path, meta: dict[str, Any], splits: dict[str, dict[str, int]]
     ) -> None:
-        """What no file of ids says, and the tokenizer's own file, if it is known."""
+        """Write what no file of ids says, and the tokenizer's own file, if it is known."""
         spec = self._spec
         for name in ("eos", "bos"):
             meta[name] = getattr(spec, name, None)
@@ -199,11 +201,6 @@ class IdsExport:
         (folder / META).write_bytes(json.dumps(meta, indent=1).encode() + b"\n")
         if spec is not None and spec.file is not None:
             (folder / spec.file).write_bytes(open_tokenizer(self._place.folder, spec).file)
-
-    def _left_out(self) -> list[str]:
-        others = [name for name in self._place.info.fields if name != TOKENS]
-        why = f"{self.name} files hold tokens alone"
-        return [f"left out: {', '.join(others)} ({why})"] if others else []
 
 
 class BinExport(IdsExport):
@@ -213,12 +210,6 @@ class BinExport(IdsExport):
 
     def dtype_for(self, vocab_size: int) -> np.dtype[Any]:
         return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-    def write_split(self, prefix: Path, documents: DocumentBlocks) -> None:
-        with open(f"{prefix}.bin", "wb", buffering=WRITE_BYTES) as out:
-            for block in documents:
-                for ids in block:
-                    out.write(ids.data)
 
     def notes_on(self, dtype: np.dtype[Any]) -> list[str]:
         notes = []
@@ -239,36 +230,22 @@ class MegatronExport(IdsExport):
     def dtype_for(self, vocab_size: int) -> np.dtype[Any]:
         return np.dtype("<u2" if vocab_size < INT32_FROM else "<i4")
 
-    def write_split(self, prefix: Path, documents: DocumentBlocks) -> None:
-        lengths = Path(f"{prefix}.lengths")
-        with (
-            open(f"{prefix}.bin", "wb", buffering=WRITE_BYTES) as out,
-            lengths.open("wb", buffering=WRITE_BYTES) as lengths_out,
-        ):
-            for block in documents:
-                for ids in block:
-                    out.write(ids.data)
-                lengths_out.write(np.array([len(ids) for ids in block], "<i8").tobytes())
-        _write_index(Path(f"{prefix}.idx"), lengths, documents)
-        lengths.unlink()
-
-
-def _write_index(path: Path, lengths: Path, documents: DocumentBlocks) -> None:
-    """An ``.idx`` of documents that are a sequence each, in the layout of
-    ``megatron/core/datasets/indexed_dataset.py``: lengths, places in bytes, first sequences."""
-    count, dtype = documents.num_documents, documents.dtype
-    code = {"uint16": 8, "int32": 4}[dtype.name]
-    with path.open("wb", buffering=WRITE_BYTES) as out:
-        out.write(INDEX_HEAD.pack(INDEX_MAGIC, 1, code, count, count + 1))
-        for part in _parts(lengths):
-            out.write(part.astype("<i4").tobytes())
-        start = 0
-        for part in _parts(lengths):
-            ends = start + np.cumsum(part)
-            out.write(((ends - part) * dtype.itemsize).tobytes())
-            start = int(ends[-1])
-        for first in range(0, count + 1, INDEX_STEP):
-            out.write(np.arange(first, min(first + INDEX_STEP, count + 1), dtype="<i8").tobytes())
+    def write_index(self, prefix: Path, lengths: Path, dtype: np.dtype[Any]) -> None:
+        """Write an ``.idx`` of documents that are a sequence each, in the layout of
+        ``megatron/core/datasets/indexed_dataset.py``: lengths, places in bytes, first sequences."""
+        count, code = lengths.stat().st_size // 8, {"uint16": 8, "int32": 4}[dtype.name]
+        with open(f"{prefix}.idx", "wb", buffering=WRITE_BYTES) as out:
+            out.write(INDEX_HEAD.pack(INDEX_MAGIC, 1, code, count, count + 1))
+            for part in _parts(lengths):
+                out.write(part.astype("<i4").tobytes())
+            start = 0
+            for part in _parts(lengths):
+                ends = start + np.cumsum(part)
+                out.write(((ends - part) * dtype.itemsize).tobytes())
+                start = int(ends[-1])
+            for first in range(0, count + 1, INDEX_STEP):
+                last = min(first + INDEX_STEP, count + 1)
+                out.write(np.arange(first, last, dtype="<i8").tobytes())
 
 
 def _parts(lengths: Path) -> Iterator[Integers]:

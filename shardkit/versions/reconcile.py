@@ -16,7 +16,7 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import NO_INT
-from shardkit.operations.table_columns import names_by_field
+from shardkit.operations.export_table import names_by_field
 from shardkit.system.paths import first_few
 
 CLS = "cls"
