@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.arguments import integer
-from shardkit.arrays import Hashes, Integers
+from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.errors import IndexFileError, UsageError
 from shardkit.index.rows import RowIndex
 from shardkit.remote.urls import as_place
@@ -125,7 +126,7 @@ class _Rows:
     keys: Hashes
     sums: Hashes
 
-    def take(self, which: Integers) -> _Rows:
+    def take(self, which: Integers | Mask) -> _Rows:
         return _Rows(self.index, self.rows[which], self.keys[which], self.sums[which])
 
     def names(self) -> list[bytes]:
@@ -153,10 +154,15 @@ def _compare(one: RowIndex | None, other: RowIndex | None, limit: int) -> SplitD
 def _pieces(index: RowIndex, bounds: list[int]) -> Iterator[_Rows]:
     """The rows whose keys' hashes lie between each two bounds. Raises IndexFileError."""
     order = index.by_key_hash()
+    find, table_file = map(index.split.index_file, ("find", "rows"))
+    unsorted = IndexFileError(
+        f"{find} does not have the rows of {table_file} by the hashes of their keys; restore it;"
+        " `shardkit verify` tells which is damaged"
+    )
     if len(order) and not (order.min() >= 0 and order.max() < len(order)):
-        raise _unsorted(index)
+        raise unsorted
     keys = index.table[:, index.column["key"]].view(np.uint64)
-    starts = [_first_from(order, keys, bound) for bound in bounds]
+    starts = [bisect_left(order, bound, key=lambda row: int(keys[row])) for bound in bounds]
     for start, stop in pairwise(starts):
         rows = np.array(order[start:stop], np.int64)
         table = index.table[rows]
@@ -164,28 +170,8 @@ def _pieces(index: RowIndex, bounds: list[int]) -> Iterator[_Rows]:
         own = table[:, index.column["key"]].view(np.uint64)
         ascends = (own[1:] > own[:-1]) | ((own[1:] == own[:-1]) & (rows[1:] > rows[:-1]))
         if not ascends.all():  # a row may be there twice, and another not at all
-            raise _unsorted(index)
+            raise unsorted
         yield _Rows(index, rows, own, table[:, index.column["xxh3"]].view(np.uint64))
-
-
-def _unsorted(index: RowIndex) -> IndexFileError:
-    find, rows = map(index.split.index_file, ("find", "rows"))
-    return IndexFileError(
-        f"{find} does not have the rows of {rows} by the hashes of their keys; restore it;"
-        " `shardkit verify` tells which is damaged"
-    )
-
-
-def _first_from(order: Integers, keys: Hashes, bound: int) -> int:
-    """How many keys, in order, have a smaller hash."""
-    low, high = 0, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if int(keys[order[middle]]) < bound:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _compare_piece(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> None:
@@ -197,35 +183,27 @@ def _compare_piece(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> 
     found.num_same += int(is_same.sum())
     left = ours.take(np.delete(np.arange(len(ours.rows)), at[is_same]))
     right = theirs.take(np.delete(np.arange(len(theirs.rows)), there[is_same]))
-    shared = np.isin(left.keys, right.keys), np.isin(right.keys, left.keys)
-    _note(found, "removed", left.take(np.flatnonzero(~shared[0])), limit)
-    _note(found, "added", right.take(np.flatnonzero(~shared[1])), limit)
-    _compare_names(
-        found,
-        left.take(np.flatnonzero(shared[0])),
-        right.take(np.flatnonzero(shared[1])),
-        limit,
-    )
+    is_shared, is_shared_there = np.isin(left.keys, right.keys), np.isin(right.keys, left.keys)
+    _note(found, "removed", left.take(~is_shared), limit)
+    _note(found, "added", right.take(~is_shared_there), limit)
+    ours, theirs = left.take(is_shared), right.take(is_shared_there)
+    own = {name: number for number, name in enumerate(ours.names())}
+    others = {name: number for number, name in enumerate(theirs.names())}
+    common = [name for name in own if name in others]
+    changed = [own[n] for n in common if ours.sums[own[n]] != theirs.sums[others[n]]]
+    found.num_same += len(common) - len(changed)
+    for kind, rows, numbers in (
+        ("removed", ours, [number for name, number in own.items() if name not in others]),
+        ("added", theirs, [number for name, number in others.items() if name not in own]),
+        ("changed", ours, changed),
+    ):
+        _note(found, kind, rows.take(np.array(numbers, np.int64)), limit)
 
 
 def _once(keys: Hashes) -> Hashes:
     values, counts = np.unique(keys, return_counts=True)
     found: Hashes = values[counts == 1]
     return found
-
-
-def _compare_names(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> None:
-    left = {name: number for number, name in enumerate(ours.names())}
-    right = {name: number for number, name in enumerate(theirs.names())}
-    common = left.keys() & right.keys()
-    changed = [left[n] for n in left if n in common and ours.sums[left[n]] != theirs.sums[right[n]]]
-    found.num_same += len(common) - len(changed)
-    for kind, own, numbers in (
-        ("removed", ours, [number for name, number in left.items() if name not in common]),
-        ("added", theirs, [number for name, number in right.items() if name not in common]),
-        ("changed", ours, changed),
-    ):
-        _note(found, kind, own.take(np.array(numbers, np.int64)), limit)
 
 
 def _note(found: SplitDiff, kind: str, some: _Rows, limit: int) -> None:

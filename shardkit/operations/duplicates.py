@@ -60,9 +60,8 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
         UsageError: it is tars of others, which have no checksums. IndexFileError: it is damaged.
     """
     indexes = [summed_index(place, name) for name in place.info.splits]
-    plain = [plain_labels(index) for index in indexes]
     starts = np.cumsum([0, *(index.split.num_rows for index in indexes)])
-    contents = np.concatenate([np.zeros(0, np.uint64), *map(_contents, indexes, plain)])
+    contents = np.concatenate([np.zeros(0, np.uint64), *map(contents_of, indexes)])
     order = np.argsort(contents, kind="stable")
     ordered = contents[order]
     is_first = np.ones(len(order), bool)
@@ -72,7 +71,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
     contradicting: list[int] = []
     others: list[int] = []
     num_across: dict[str, int] = {}
-    labels = np.concatenate([np.zeros(0, np.int64), *map(_labels, indexes)])
+    labels = np.concatenate([np.zeros(0, np.int64), *map(labels_of, indexes)])
     for group in groups.tolist():
         rows = order[bounds[group] : bounds[group + 1]]
         is_contradiction = len(set(labels[rows].tolist())) > 1
@@ -88,7 +87,7 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
         num_groups=len(groups),
         num_contradictions=len(contradicting),
         num_across=num_across,
-        num_unplain=sum(int((~mask).sum()) for mask in plain),
+        num_unplain=sum(int((~plain_labels(index)).sum()) for index in indexes),
         examples=[
             list(_copies(indexes, starts, order[bounds[group] : bounds[group + 1]]))
             for group in shown
@@ -97,12 +96,8 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
 
 
 def contents_of(index: RowIndex) -> Hashes:
-    """(num_rows,) uint64: of samples that are equal but for keys and class numbers, the same."""
-    return _contents(index, plain_labels(index))
-
-
-def _contents(index: RowIndex, are_plain: Mask) -> Hashes:
-    """(num_rows,) uint64: what a sample's checksum would be without its class number.
+    """Return (num_rows,) uint64: what a sample's checksum would be without its class number, so
+    that it is the same of samples that are equal but for keys and class numbers.
 
     The checksum is a sum over fields, so one of them can be taken away: see
     :func:`shardkit.samples.sample.sample_checksums`. A class that is not plain digits stays in it.
@@ -113,13 +108,14 @@ def _contents(index: RowIndex, are_plain: Mask) -> Hashes:
         index.refuse_damage(np.arange(start, start + len(table)), table)
         found[start : start + ROWS] = table[:, index.column["xxh3"]].view(np.uint64)
     if LABEL in index.column:
-        taken_away = np.where(are_plain, _labels(index), NO_INT)
+        taken_away = np.where(plain_labels(index), labels_of(index), NO_INT)
         labels, which = np.unique(taken_away, return_inverse=True)
         found -= np.array([_share(label) for label in labels.tolist()], np.uint64)[which]
     return found
 
 
-def _labels(index: RowIndex) -> Integers:
+def labels_of(index: RowIndex) -> Integers:
+    """Return (num_rows,) int64 class numbers, ``NO_INT`` for none; a view where there are any."""
     if LABEL not in index.column:
         return np.full(index.split.num_rows, NO_INT)
     labels: Integers = index.table[:, index.column[LABEL]]
@@ -132,7 +128,7 @@ def plain_labels(index: RowIndex) -> Mask:
     found = np.ones(index.split.num_rows, bool)
     if LABEL not in index.column:
         return found
-    sizes, labels = index.table[:, index.column[f"{LABEL}.size"]], _labels(index)
+    sizes, labels = index.table[:, index.column[f"{LABEL}.size"]], labels_of(index)
     for number, shard in enumerate(index.split.shards):
         encoding = index.split.layouts[shard.layout].get(LABEL)
         if encoding is None or encoding.kind in ("int", "label"):  # only plain ones are stored so
@@ -156,6 +152,6 @@ def _copies(indexes: Sequence[RowIndex], starts: Integers, rows: Integers) -> It
     for row in np.sort(rows).tolist():
         number = int(np.searchsorted(starts, row, "right")) - 1
         index, own = indexes[number], row - int(starts[number])
-        label = int(_labels(index)[own])
+        label = int(labels_of(index)[own])
         key = index.name(own)[0].decode(errors="backslashreplace")
         yield Copy(index.split.name, key, None if label == NO_INT else label)

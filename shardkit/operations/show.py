@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shardkit.arguments import integer
-from shardkit.arrays import Array, Integers
+from shardkit.arrays import Array
 from shardkit.commit.durable_files import write_output
 from shardkit.errors import DataError, ShardkitError, UsageError
 from shardkit.images import sheet
@@ -20,12 +20,14 @@ from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sheet import Tile, contact_sheet
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, IMAGE_FIELDS, image_field
 from shardkit.index.rows import NO_INT
+from shardkit.operations.detokenize import spec_of
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import TOKENS, parse_npy
 from shardkit.samples.sample import Value
 from shardkit.shards.stored import Gather
 from shardkit.system.paths import as_path, show_path
+from shardkit.tokens.load import open_tokenizer
 
 TEXT_BYTES = 2000
 """Of a text that are read."""
@@ -106,18 +108,25 @@ class Looker:
         if encoding.dtype:
             return self._array(name, encoding.as_array(value))
         if encoding.kind == "int" or name == "cls":
-            return self._class(batch, name, encoding.canonical(value))
+            value = encoding.canonical(value)
+            number = int(batch.table[0, reader.index.column["cls"]])
+            if number == NO_INT:
+                return _text(name, value)
+            classes = self._dataset.classes or []
+            what = f"{number} {classes[number]}" if 0 <= number < len(classes) else f"{number}"
+            return FieldView(ShownField(name, "class", what, len(value)))
         if name == TOKENS or _ending(name) == "npy":
             return self._array(name, parse_npy(value))
-        return self._bytes(name, value)
-
-    def _class(self, batch: Gather, name: str, value: Value) -> FieldView:
-        number = int(batch.table[0, self._dataset.reader.index.column["cls"]])
-        classes = self._dataset.classes or []
-        if number == NO_INT:
+        kind = None if _ending(name) in _TEXTS else image_field(bytes(value[:HEAD_BYTES]))
+        if kind is None and _ending(name) not in _PICTURES:
             return _text(name, value)
-        what = f"{number} {classes[number]}" if 0 <= number < len(classes) else f"{number}"
-        return FieldView(ShownField(name, "class", what, len(value)))
+        small = sheet.thumbnail(value) if self._thumbnails else None
+        try:
+            head = header(value)
+            what = f"{head.field} {head.width} x {head.height}"
+        except UsageError:  # a JPEG needs no Pillow for this, all others do
+            what = f"{kind}, its size unknown without Pillow"
+        return FieldView(ShownField(name, "picture", what, len(value)), True, small)
 
     def _array(self, name: str, array: Array) -> FieldView:
         if name == RAW_FIELD and array.dtype == np.uint8 and array.shape[2:] == (3,):
@@ -132,69 +141,41 @@ class Looker:
         text, is_cut = None, False
         if kind == "tokens":
             what = f"{array.size:,} of {array.dtype}"
-        if kind == "tokens" and self._tokenizer is not None:
-            text, is_cut = self._decoded(array[:NUM_TOKENS]), len(array) > NUM_TOKENS
+            if self._tokenizer is not None:
+                decoded = bytes(self._tokenizer.decode(array[:NUM_TOKENS]))
+                text, is_cut = decoded.decode("utf-8", "backslashreplace"), len(array) > NUM_TOKENS
         field = ShownField(name, kind, what, array.nbytes, text, is_cut, numbers, array.size)
         return FieldView(field)
-
-    def _decoded(self, ids: Array) -> str:
-        return bytes(self._tokenizer.decode(ids)).decode("utf-8", "backslashreplace")
-
-    def _bytes(self, name: str, value: Value) -> FieldView:
-        kind = None if _ending(name) in _TEXTS else image_field(bytes(value[:HEAD_BYTES]))
-        if kind is not None or _ending(name) in _PICTURES:
-            small = sheet.thumbnail(value) if self._thumbnails else None
-            return FieldView(
-                ShownField(name, "picture", _size(value, kind), len(value)), True, small
-            )
-        return _text(name, value)
 
 
 def _ending(name: str) -> str:
     return name.rpartition(".")[2].lower()
 
 
-def _size(value: Value, kind: str | None) -> str:
-    """Raises BadImageError for what is no picture, or a damaged one."""
-    try:
-        head = header(value)
-    except UsageError:  # a JPEG needs no Pillow for this, all others do
-        return f"{kind}, its size unknown without Pillow"
-    return f"{head.field} {head.width} x {head.height}"
-
-
 def _text(name: str, value: Value) -> FieldView:
-    """The value as text, if its name says it is, or if it decodes and holds no NUL."""
+    """Return the value as text, if its name says it is, or if it decodes and holds no NUL."""
     head, is_cut = bytes(value[:TEXT_BYTES]), len(value) > TEXT_BYTES
-    if _ending(name) not in _TEXTS and not _is_text(head, is_cut):
+    decoder = codecs.getincrementaldecoder("utf-8")
+    try:
+        is_text = "\0" not in decoder().decode(head, final=not is_cut)
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text and _ending(name) not in _TEXTS:
         what = f"begins {head[:16].hex(' ')}"
         return FieldView(ShownField(name, "bytes", what, len(value), None, is_cut))
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    text = decoder.decode(head, final=not is_cut)
+    text = decoder("backslashreplace").decode(head, final=not is_cut)
     return FieldView(ShownField(name, "text", "", len(value), text, is_cut))
-
-
-def _is_text(head: bytes, is_cut: bool) -> bool:
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head, final=not is_cut)
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in head
 
 
 def _tokenizer(dataset: Dataset, notes: list[str]) -> Any:
     """The one that made the tokens; None, and a note why, where there is none to decode with."""
     if TOKENS not in dataset.fields:
         return None
-    from shardkit.tokens.load import open_tokenizer
-    from shardkit.tokens.spec import TokenizerSpec
-
-    raw = dataset.info.provenance.tokens
-    if raw is None:
-        notes.append("its tokens stay numbers: it does not say which tokenizer made them")
-        return None
     try:
-        spec = TokenizerSpec.from_json(raw)
+        spec = spec_of(dataset.info)
+        if spec is None:
+            notes.append("its tokens stay numbers: it does not say which tokenizer made them")
+            return None
         if spec.file is not None:  # behind a URL it comes now
             dataset.located.storage.contents(spec.file, spec.num_bytes)
         return open_tokenizer(dataset.located.folder, spec)
@@ -264,10 +245,19 @@ def show(
     """
     if rows is not None and num is not None:
         raise UsageError("give either rows or num: those samples, or so many")
-    target = None if out is None else _check_target(as_path(out, "out"))
+    target = None if out is None else as_path(out, "out")
+    if target is not None and target.suffix.lower() != ".png":  # no slip overwrites a shard
+        raise UsageError(f"a sheet is a .png file, got {show_path(target)}")
     source = Dataset(dataset, split)
-    count = (NUM_DRAWN if target else NUM_SHOWN) if num is None else integer("num", num, 1)
-    chosen = _drawn(len(source), count, seed) if rows is None else _checked(source, rows)
+    if rows is None:  # of all over the split: many a corpus lies in the order of its classes
+        count = (NUM_DRAWN if target else NUM_SHOWN) if num is None else integer("num", num, 1)
+        positions = np.arange(min(count, len(source)), dtype=np.int64)
+        chosen = sorted(Order(len(source), "full", seed).rows(positions).tolist())
+    else:
+        chosen = [integer("a row", row, None) for row in rows]
+    for row in chosen:
+        if not 0 <= row < len(source):
+            raise UsageError(f"row {row} is outside 0..{len(source) - 1} of {source.split}")
     looker = Looker(source, thumbnails=target is not None)
     samples, tiles = [], list[Tile]()
     for row, key in zip(chosen, source.keys(chosen), strict=True):
@@ -276,33 +266,11 @@ def show(
         samples.append(sample)
         tiles += _tiles(sample, looks) if target else []
     if target is not None:
-        _draw(target, tiles)
+        if not tiles:
+            raise UsageError("these samples have no pictures to draw: leave out the sheet")
+        write_output(target, contact_sheet(tiles))
     sheet = None if target is None else str(target)
     return Shown(str(dataset), source.split, len(source), samples, sheet, looker.notes)
-
-
-def _check_target(path: Path) -> Path:
-    if path.suffix.lower() != ".png":  # so no slip of the hand overwrites a shard
-        raise UsageError(f"a sheet is a .png file, got {show_path(path)}")
-    return path
-
-
-def _drawn(num_rows: int, num: int, seed: int) -> list[int]:
-    """Rows of all over the split: many a corpus lies in the order of its classes."""
-    positions = np.arange(min(num, num_rows), dtype=np.int64)
-    drawn: Integers = Order(num_rows, "full", seed).rows(positions)
-    return sorted(drawn.tolist())
-
-
-def _checked(source: Dataset, rows: Sequence[int]) -> list[int]:
-    numbers = [integer("a row", row, None) for row in rows]
-    for row in numbers:
-        if not 0 <= row < len(source):
-            raise UsageError(f"row {row} is outside 0..{len(source) - 1} of {source.split}")
-    return numbers
-
-
-# --- the sheet ----------------------------------------------------------------------------
 
 
 def _tiles(sample: ShownSample, looks: list[FieldView]) -> list[Tile]:
@@ -314,9 +282,3 @@ def _tiles(sample: ShownSample, looks: list[FieldView]) -> list[Tile]:
         Tile(look.thumbnail, sample.key, ", ".join(note + [look.field.name][len(pictures) == 1 :]))
         for look in pictures
     ]
-
-
-def _draw(target: Path, tiles: list[Tile]) -> None:
-    if not tiles:
-        raise UsageError("these samples have no pictures to draw: leave out the sheet")
-    write_output(target, contact_sheet(tiles))
