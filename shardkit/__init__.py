@@ -18,7 +18,7 @@ _HOME = {
     "merge": "shardkit.versions.merge",
     "append": "shardkit.versions.append",
     "edit": "shardkit.versions.edit",
-    "prune": "shardkit.versions.prune",
+    "prune": "shardkit.versions.revision",
     "VersionResult": "shardkit.versions.revision",
     "convert": "shardkit.operations.convert",
     "unpack": "shardkit.operations.unpack",
@@ -86,8 +86,8 @@ if TYPE_CHECKING:
     from shardkit.versions.append import append as append
     from shardkit.versions.edit import edit as edit
     from shardkit.versions.merge import merge as merge
-    from shardkit.versions.prune import prune as prune
     from shardkit.versions.revision import VersionResult as VersionResult
+    from shardkit.versions.revision import prune as prune
     from shardkit.watching.by_hand import watch as watch
 
 

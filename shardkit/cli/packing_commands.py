@@ -344,7 +344,7 @@ def prune(dataset: str, **options: Any) -> None:
 
     Nothing else ever removes a file of a dataset that was changed.
     """
-    from shardkit.versions.prune import prune as run
+    from shardkit.versions.revision import prune as run
 
     how = "run the same command again to end it"
     call(run, dataset, echo=echo_version, how_to_go_on=how, has_bar=False, **options)

@@ -164,6 +164,16 @@ class DatasetInfo:
         return self.history[-1].number if self.history else 1
 
     @property
+    def num_rows(self) -> dict[str, int]:
+        """Split -> its samples."""
+        return {name: split.num_rows for name, split in self.splits.items()}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Split -> its fingerprint."""
+        return {name: split.fingerprint for name, split in self.splits.items()}
+
+    @property
     def file_bytes(self) -> dict[str, int]:
         """Name -> size, in bytes, of all files but shardkit.json and rejected.jsonl."""
         found = {name: num_bytes for name, (num_bytes, _) in self.signposts.items()}

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 
 from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.diff import summed_index
-from shardkit.samples.sample import mix64
+from shardkit.samples.sample import Value, sample_checksums
 from shardkit.shards.locate import Located
 
 ROWS = 1 << 20
@@ -67,19 +66,19 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
     is_first = np.ones(len(order), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
     bounds = np.append(np.flatnonzero(is_first), len(order))
-    groups = np.flatnonzero(np.diff(bounds) > 1)
-    contradicting: list[int] = []
-    others: list[int] = []
+    many = np.flatnonzero(np.diff(bounds) > 1)
+    ends = zip(bounds[many].tolist(), bounds[many + 1].tolist(), strict=True)
+    groups = [order[start:end] for start, end in ends]
+    contradicting, others = list[Integers](), list[Integers]()
     num_across: dict[str, int] = {}
     labels = np.concatenate([np.zeros(0, np.int64), *map(labels_of, indexes)])
-    for group in groups.tolist():
-        rows = order[bounds[group] : bounds[group + 1]]
+    for rows in groups:
         is_contradiction = len(set(labels[rows].tolist())) > 1
         found = sorted(set((np.searchsorted(starts, rows, "right") - 1).tolist()))
         if len(found) > 1:
             names = ", ".join(indexes[i].split.name for i in found)
             num_across[names] = num_across.get(names, 0) + 1
-        (contradicting if is_contradiction else others).append(group)
+        (contradicting if is_contradiction else others).append(rows)
     shown = [*contradicting[:most_examples], *others[:most_examples]][:most_examples]
     return Duplicates(
         num_samples=len(order),
@@ -88,20 +87,14 @@ def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
         num_contradictions=len(contradicting),
         num_across=num_across,
         num_unplain=sum(int((~plain_labels(index)).sum()) for index in indexes),
-        examples=[
-            list(_copies(indexes, starts, order[bounds[group] : bounds[group + 1]]))
-            for group in shown
-        ],
+        examples=[[*_copies(indexes, starts, rows)] for rows in shown],
     )
 
 
 def contents_of(index: RowIndex) -> Hashes:
     """Return (num_rows,) uint64: what a sample's checksum would be without its class number, so
-    that it is the same of samples that are equal but for keys and class numbers.
-
-    The checksum is a sum over fields, so one of them can be taken away: see
-    :func:`shardkit.samples.sample.sample_checksums`. A class that is not plain digits stays in it.
-    """
+    that it is the same of samples that are equal but for keys and class numbers. A class that is
+    not plain digits stays in it."""
     found = np.empty(index.split.num_rows, np.uint64)
     for start in range(0, len(found), ROWS):
         table = index.table[start : start + ROWS]
@@ -110,7 +103,7 @@ def contents_of(index: RowIndex) -> Hashes:
     if LABEL in index.column:
         taken_away = np.where(plain_labels(index), labels_of(index), NO_INT)
         labels, which = np.unique(taken_away, return_inverse=True)
-        found -= np.array([_share(label) for label in labels.tolist()], np.uint64)[which]
+        found -= label_shares(labels)[which]
     return found
 
 
@@ -140,12 +133,11 @@ def plain_labels(index: RowIndex) -> Mask:
     return found
 
 
-def _share(label: int) -> int:
-    """What the field of this class number has added to a sample's checksum."""
-    if label == NO_INT:
-        return 0
-    hashed = xxhash.xxh3_64_intdigest(str(label).encode()), xxhash.xxh3_64_intdigest(LABEL.encode())
-    return int(mix64(np.array([sum(hashed) % 2**64], np.uint64))[0])
+def label_shares(labels: Integers) -> Hashes:
+    """Return (N,) uint64: what the field of these class numbers adds to the checksum of a sample,
+    which is a sum over fields, so that the share of one can be taken away or exchanged."""
+    values: list[Value | None] = [None if n == NO_INT else b"%d" % n for n in labels.tolist()]
+    return sample_checksums({LABEL: values}, len(labels))
 
 
 def _copies(indexes: Sequence[RowIndex], starts: Integers, rows: Integers) -> Iterator[Copy]:

@@ -21,8 +21,10 @@ from shardkit.index.manifest import (
     read_version,
     shared_file,
 )
+from shardkit.index.rows import RowIndex
 from shardkit.remote.urls import RemoteOptions, Url
 from shardkit.samples.sample import SPLIT_NAMES
+from shardkit.shards.stored import ShardReader
 from shardkit.storage.interface import Storage
 from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
@@ -62,6 +64,18 @@ class Located:
         if len(tars) > 1:
             return show_path(self.folder_of_tars)
         return show_path(tars.pop() if tars else self.folder)
+
+    def row_index(self, split: str) -> RowIndex:
+        """Return the rows of a split."""
+        return RowIndex(self.storage, self.info, self.info.splits[split])
+
+    def reader(self, split: str) -> ShardReader:
+        """Return what reads a split."""
+        return ShardReader(self.storage, self.info, self.info.splits[split])
+
+    def readers(self) -> dict[str, ShardReader]:
+        """Return what reads each split."""
+        return {name: self.reader(name) for name in self.info.splits}
 
     @property
     def folder_of_tars(self) -> Path:

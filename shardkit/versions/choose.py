@@ -1,20 +1,24 @@
-"""Which samples an edit keeps: by key, by class, by what a function says, by their copies."""
+"""Which samples an edit keeps: by key, by class, by what a function says, by their copies; and the
+labels that it gives them, from a table of keys and classes."""
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shardkit.arrays import Mask
+from shardkit.arrays import Integers, Mask
 from shardkit.errors import DataError, UsageError
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
-from shardkit.operations.duplicates import contents_of
+from shardkit.operations.duplicates import contents_of, labels_of, plain_labels
 from shardkit.reading.dataset import Dataset
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.progress import Progress
@@ -93,7 +97,10 @@ def find_all(indexes: Mapping[str, RowIndex], keys: Collection[str]) -> list[tup
     """(key, split, row) of the samples of these keys. Raises UsageError as :func:`having_keys`."""
     found, unknown = [], []
     for key in keys:
-        rows = {name: _find(index, key) for name, index in indexes.items()}
+        rows: dict[str, int | None] = {}
+        with suppress(UnicodeEncodeError):  # no key has half a surrogate pair in it
+            name_bytes = key.encode(errors="surrogateescape")
+            rows = {name: index.find(name_bytes) for name, index in indexes.items()}
         there = [(key, name, row) for name, row in rows.items() if row is not None]
         found += there
         if not there:
@@ -106,35 +113,22 @@ def find_all(indexes: Mapping[str, RowIndex], keys: Collection[str]) -> list[tup
     return found
 
 
-def _find(index: RowIndex, key: str) -> int | None:
-    """The row of a key, if it is there."""
-    try:
-        return index.find(key.encode(errors="surrogateescape"))
-    except UnicodeEncodeError:  # no key has half a surrogate pair in it
-        return None
-
-
 def having_classes(indexes: dict[str, RowIndex], info: DatasetInfo, names: Sequence[str]) -> Masks:
     """The samples of these classes, by name; by number where classes have no names.
 
     Raises:
         UsageError: there is no such class, or there are no labels.
     """
-    numbers = [_number_of(info, str(name)) for name in names]
-    labels = {name: index.table[:, index.column[CLS]] for name, index in indexes.items()}
-    return {name: np.isin(own, numbers) for name, own in labels.items()}
-
-
-def _number_of(info: DatasetInfo, name: str) -> int:
     if CLS not in info.fields:
         raise UsageError("the dataset has no labels to choose by")
-    if info.classes is None:
-        if name.removeprefix("-").isdigit():
-            return int(name)
-        raise UsageError(f"class {name!r}: classes have no names here, only numbers")
-    if name not in info.classes:
-        raise UsageError(f"there is no class {name!r}, only {first_few(info.classes)}")
-    return info.classes.index(name)
+    numbers = []
+    for name in map(str, names):
+        if info.classes is None and not name.removeprefix("-").isdigit():
+            raise UsageError(f"class {name!r}: classes have no names here, only numbers")
+        if info.classes is not None and name not in info.classes:
+            raise UsageError(f"there is no class {name!r}, only {first_few(info.classes)}")
+        numbers.append(int(name) if info.classes is None else info.classes.index(name))
+    return {name: np.isin(labels_of(index), numbers) for name, index in indexes.items()}
 
 
 def passing(
@@ -153,21 +147,118 @@ def passing(
             for start in range(0, len(dataset), STEP_ROWS):
                 rows = range(start, min(start + STEP_ROWS, len(dataset)))
                 for row, sample in zip(rows, dataset.__getitems__(list(rows)), strict=True):
-                    found[name][row] = _said(function, sample, dataset, row)
+                    try:
+                        said = function(sample)
+                    # Whatever a user's function raises, the sample is what they need to know.
+                    except Exception as error:
+                        raise DataError(
+                            f"{dataset.where(row)}: filter raised {type(error).__name__}: {error}"
+                        ) from error
+                    if not isinstance(said, bool | np.bool_):
+                        where = dataset.where(row)
+                        raise DataError(f"{where}: filter said {said!r}, expected True or False")
+                    found[name][row] = said
                 bar.add(len(rows), 0)
     return found
 
 
-def _said(
-    function: Callable[[dict[str, Any]], Any], sample: dict[str, Any], dataset: Dataset, row: int
-) -> bool:
+# --- labels -------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+
+Table = str | Path | Mapping[str, str | int]
+"""Key -> class, or a .csv file of both."""
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Key -> class, and what to call the table, which a pipe gives once only."""
+
+    labels: dict[str, str]
+    words: str
+
+
+def read_table(given: Table) -> LabelTable:
+    """A mapping, or a file without its head, if it has one that says ``key``.
+
+    Raises:
+        UsageError: it cannot be read, is neither, holds nothing, or gives a key two classes.
+    """
+    if isinstance(given, Mapping):
+        for key, label in given.items():
+            is_label = isinstance(label, str | int | np.integer) and not isinstance(label, bool)
+            if not (isinstance(key, str) and is_label):
+                raise UsageError(f"labels map keys to classes, got {key!r}: {label!r}")
+        rows = [[str(key), str(label)] for key, label in given.items()]
+        shown, words = "the mapping", f"{len(rows):,} keys"
+    else:
+        path = as_path(given, "the file of labels")
+        rows, shown, words = _rows_of(path), show_path(path), path.name
+    if not rows:
+        raise UsageError(f"{shown} holds no labels")
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2:
+            raise UsageError(f"{shown}: line {number} has {len(row)} columns, expected key,class")
+        key, label = row
+        if found.setdefault(key, label) != label:
+            raise UsageError(f"{shown} gives {key!r} two classes; keep one")
+        if not label.strip():
+            raise UsageError(f"{shown} gives {key!r} a class without a name")
+    return LabelTable(found, words)
+
+
+def _rows_of(path: Path) -> list[list[str]]:
     try:
-        said = function(sample)
-    # Whatever a user's function raises, the sample is what they need to know.
-    except Exception as error:
-        raise DataError(
-            f"{dataset.where(row)}: filter raised {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(said, bool | np.bool_):
-        raise DataError(f"{dataset.where(row)}: filter said {said!r}, expected True or False")
-    return bool(said)
+        # A spreadsheet may have put a mark before the first column's name.
+        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, csv.Error) as error:
+        raise UsageError(f"{show_path(path)} cannot be read: {error}") from error
+    has_head = bool(rows) and rows[0][0].strip().lower() in ("key", "__key__")
+    return rows[1:] if has_head else rows
+
+
+def class_names(info: DatasetInfo, labels: Sequence[str]) -> list[str] | None:
+    """Names of all classes: known ones keep their numbers, new ones follow, sorted; None where
+    classes have no names, and need none.
+
+    Raises:
+        UsageError: the dataset's classes are numbers, and these are not.
+    """
+    are_numbers = all(map(_NUMBER.fullmatch, labels))
+    if info.classes is not None:
+        return list(dict.fromkeys([*info.classes, *sorted(set(labels))]))
+    if are_numbers:
+        return None
+    if CLS in info.fields:
+        words = [label for label in labels if not _NUMBER.fullmatch(label)]
+        raise UsageError(f"classes have no names here, only numbers: got {first_few(words)}")
+    return sorted(set(labels))
+
+
+def relabelled(
+    indexes: Mapping[str, RowIndex], table: Mapping[str, str], classes: Sequence[str] | None
+) -> dict[str, Integers]:
+    """The labels of all samples, split by split: new ones, and of the others the old.
+
+    Raises:
+        UsageError: a key is of no sample; or an old label is no plain number, so that it cannot
+            stand in the row index alone.
+    """
+    found = {name: np.array(labels_of(index)) for name, index in indexes.items()}
+    odd = {name: ~plain_labels(index) for name, index in indexes.items()}
+    numbers = None if classes is None else {name: at for at, name in enumerate(classes)}
+    for key, name, row in find_all(indexes, table):
+        label = table[key]
+        found[name][row] = int(label) if numbers is None else numbers[label]
+        odd[name][row] = False
+    for name, rows_left in odd.items():
+        if rows_left.any():
+            first, _ = indexes[name].name(int(np.argmax(rows_left)))
+            raise UsageError(
+                f"{int(rows_left.sum()):,} samples of {name} have labels that are no plain numbers,"
+                f" the first {first.decode(errors='backslashreplace')!r}: these would be lost; give"
+                " labels for all of them, or drop them before"
+            )
+    return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from shardkit.commit.own_files import remove_own
 from shardkit.errors import UsageError
 from shardkit.index.manifest import DatasetInfo, read_info
 from shardkit.index.rows import RowIndex
-from shardkit.packing.finish import with_signposts
+from shardkit.operations.duplicates import labels_of
 from shardkit.packing.listing import TRAIN, VAL
 from shardkit.packing.plan import draw, num_val
 from shardkit.packing.result import COMPLETE
@@ -28,15 +27,19 @@ from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.refusals import os_errors
 from shardkit.versions.choose import (
     Keys,
+    LabelTable,
     ListedKeys,
     Masks,
+    Table,
+    class_names,
     first_of_copies,
     having_classes,
     having_keys,
     passing,
     read_keys,
+    read_table,
+    relabelled,
 )
-from shardkit.versions.labels import LabelTable, Table, class_names, read_table, relabelled
 from shardkit.versions.own_rows import OwnRows
 from shardkit.versions.reconcile import CLS
 from shardkit.versions.revision import Revision, VersionResult
@@ -74,15 +77,17 @@ class EditOptions:
 
     def words(self) -> str:
         """What is to change, as the history has it."""
-        said = [
-            *([f"keep {self.keep_keys.words}"] if self.keep_keys is not None else []),
-            *([f"drop {self.drop_keys.words}"] if self.drop_keys is not None else []),
-            *([f"keep class {first_few(self.keep_classes)}"] if self.keep_classes else []),
-            *([f"drop class {first_few(self.drop_classes)}"] if self.drop_classes else []),
-            *([f"keep what {_name_of(self.filter)} takes"] if self.filter is not None else []),
-            *(["drop duplicates"] if self.drop_duplicates else []),
-            *([f"labels of {self.labels.words}"] if self.labels is not None else []),
-        ]
+        keys = {"keep": self.keep_keys, "drop": self.drop_keys}
+        classes = {"keep": self.keep_classes, "drop": self.drop_classes}
+        said = [f"{verb} {own.words}" for verb, own in keys.items() if own is not None]
+        said += [f"{verb} class {first_few(own)}" for verb, own in classes.items() if own]
+        if self.filter is not None:
+            name = getattr(self.filter, "__qualname__", "a function")
+            said.append(f"keep what {self.filter if isinstance(self.filter, str) else name} takes")
+        if self.drop_duplicates:
+            said.append("drop duplicates")
+        if self.labels is not None:
+            said.append(f"labels of {self.labels.words}")
         if self.val_fraction is not None:
             said.append(f"split anew, {self.val_fraction:g} to {VAL}, seed {self.seed}")
         if self.restore is not None:
@@ -103,12 +108,6 @@ def class_list(name: str, given: object) -> tuple[str, ...]:
     if not isinstance(listed, list | tuple | set | frozenset):
         raise UsageError(f"{name} must be a list of names of classes, got {given!r}")
     return tuple(map(str, listed))
-
-
-def _name_of(function: Filter) -> str:
-    return (
-        function if isinstance(function, str) else getattr(function, "__qualname__", "a function")
-    )
 
 
 NOTHING = "nothing to change: all samples stay, and so do their labels and splits"
@@ -154,7 +153,6 @@ def edit(
         DestinationError: another process changes the dataset.
         DataError: a sample cannot be read, or the disk refused.
     """
-    started = time.perf_counter()
     folder = as_path(dataset, "the dataset")
     asked = EditOptions(
         keep_keys=None if keep_keys is None else read_keys(keep_keys),
@@ -168,73 +166,63 @@ def edit(
         seed=integer("seed", seed, None),
         restore=None if restore is None else integer("restore", restore, 1),
     )
-    recipe = {"do": "edit", "what": asked.words(), "digest": asked.digest()}
-    with os_errors(f"editing {show_path(folder)}"), Revision(folder, recipe) as revision:
+    what = asked.words()
+    recipe = {"do": "edit", "what": what, "digest": asked.digest()}
+    with os_errors(f"editing {show_path(folder)}"), Revision(folder, recipe, what) as revision:
         if revision.finished is not None and asked.filter is None:
             return revision.finished
         if revision.finished is not None:  # by a function that may have been another
-            revision.notes.append(f"an interrupted change was ended first: {asked.words()}")
+            revision.notes.append(f"an interrupted change was ended first: {what}")
         remove_own(revision.stage)  # which may hold splits of that one
-        if asked.filter is None and revision.was_last(recipe):  # a function may be another now
-            return _result(revision, asked, revision.place.info, started, notes=[COMPLETE])
-        if asked.restore is not None:
-            return _restore(revision, asked, recipe, started)
-        return _edit(revision, asked, recipe, started, progress)
+        if asked.filter is None and revision.was_last():  # a function may be another now
+            return revision.unchanged(COMPLETE)
+        if asked.restore is None:
+            return _edit(revision, asked, progress)
+        info = read_info(revision.dest, version=asked.restore)
+        if info.version == revision.place.info.version:
+            return revision.unchanged(NOTHING)
+        return revision.publish(info)
 
 
-def _edit(
-    revision: Revision,
-    asked: EditOptions,
-    recipe: dict[str, Any],
-    started: float,
-    progress: bool | None,
-) -> VersionResult:
+def _edit(revision: Revision, asked: EditOptions, progress: bool | None) -> VersionResult:
     place = revision.place
-    indexes = {
-        name: RowIndex(place.storage, place.info, split)
-        for name, split in place.info.splits.items()
-    }
+    indexes = {name: place.row_index(name) for name in place.info.splits}
     masks = _chosen(asked, place, indexes, progress)
     info, labels = _labels(asked, place.info, indexes)
     parts = {name: [OwnRows(place, name, masks[name], labels.get(name))] for name in indexes}
     if asked.val_fraction is not None:
         parts = _split_anew(parts, asked.val_fraction, asked.seed)
     elif not labels and all(mask.all() for mask in masks.values()):
-        return _result(revision, asked, place.info, started, notes=[NOTHING])
+        return revision.unchanged(NOTHING)
     info = replace(info, splits={})
     for name, own in parts.items():
         if any(part.keep is None or part.keep.any() for part in own):
             info.splits[name] = revision.write(name, own, info)
     if not info.splits:
         raise UsageError("edit: no sample would be left")
-    if _fingerprints(info) == _fingerprints(place.info) and info.classes == place.info.classes:
-        return _result(revision, asked, place.info, started, notes=[NOTHING])
-    notes = _notes(place.info, info, labels, masks, indexes)
-    result = _result(revision, asked, info, started, notes=notes)
+    if (info.fingerprints, info.classes) == (place.info.fingerprints, place.info.classes):
+        return revision.unchanged(NOTHING)
     num_removed = sum(int((~mask).sum()) for mask in masks.values())
-    return revision.publish(
-        with_signposts(revision.stage, info), recipe, replace(result, num_removed=num_removed)
-    )
+    notes = _notes(place.info, info, labels, masks, indexes)
+    return revision.publish(info, notes, num_removed=num_removed)
 
 
 def _chosen(
     asked: EditOptions, place: Located, indexes: dict[str, RowIndex], progress: bool | None
 ) -> Masks:
-    """What stays."""
+    """Return what stays."""
     found = {name: np.ones(index.split.num_rows, bool) for name, index in indexes.items()}
 
     def narrow(masks: Masks, *, drops: bool = False) -> None:
         for name, mask in masks.items():
             found[name] &= ~mask if drops else mask
 
-    if asked.keep_keys is not None:
-        narrow(having_keys(indexes, asked.keep_keys.keys))
-    if asked.drop_keys is not None:
-        narrow(having_keys(indexes, asked.drop_keys.keys), drops=True)
-    if asked.keep_classes:
-        narrow(having_classes(indexes, place.info, asked.keep_classes))
-    if asked.drop_classes:
-        narrow(having_classes(indexes, place.info, asked.drop_classes), drops=True)
+    for keys, drops in ((asked.keep_keys, False), (asked.drop_keys, True)):
+        if keys is not None:
+            narrow(having_keys(indexes, keys.keys), drops=drops)
+    for names, drops in ((asked.keep_classes, False), (asked.drop_classes, True)):
+        if names:
+            narrow(having_classes(indexes, place.info, names), drops=drops)
     if asked.filter is not None:
         function = asked.filter
         if isinstance(function, str):
@@ -256,10 +244,8 @@ def _labels(
     classes = class_names(info, [*table.values()])
     fields = sorted({*info.fields, CLS})
     labels = relabelled(indexes, table, classes)
-    if CLS in info.fields and all(
-        np.array_equal(own, indexes[name].table[:, indexes[name].column[CLS]])
-        for name, own in labels.items()
-    ):
+    same = (np.array_equal(own, labels_of(indexes[name])) for name, own in labels.items())
+    if CLS in info.fields and all(same):
         return info, {}
     return replace(info, fields=fields, classes=classes), labels
 
@@ -276,32 +262,15 @@ def _split_anew(
     if TRAIN not in parts:
         raise UsageError(f"edit: there is no split {TRAIN!r} to cut, only {', '.join(parts)}")
     pool = [part for name in (TRAIN, VAL) for part in parts.get(name, [])]
+    keep = [np.ones(len(p.index.table), bool) if p.keep is None else p.keep for p in pool]
     keys = [part.index.table[:, part.index.column["key"]].view(np.uint64) for part in pool]
-    kept = [
-        np.ones(len(k), bool) if p.keep is None else p.keep for k, p in zip(keys, pool, strict=True)
-    ]
-    draws = draw(np.concatenate(keys)[np.concatenate(kept)], seed, VAL)
-    is_val = np.zeros(len(draws), bool)
-    is_val[np.argsort(draws, kind="stable")[: num_val(len(draws), val_fraction)]] = True
-    whole = np.zeros(sum(map(len, keys)), bool)
-    whole[np.flatnonzero(np.concatenate(kept))[is_val]] = True
-    cuts = np.split(whole, np.cumsum([len(k) for k in keys])[:-1])
-    found = dict(parts)
-    found[TRAIN] = [replace(p, keep=k & ~own) for p, k, own in zip(pool, kept, cuts, strict=True)]
-    found[VAL] = [replace(p, keep=own) for p, own in zip(pool, cuts, strict=True)]
-    return {name: found[name] for name in (TRAIN, *(n for n in found if n != TRAIN))}
-
-
-def _restore(
-    revision: Revision, asked: EditOptions, recipe: dict[str, Any], started: float
-) -> VersionResult:
-    before = revision.place.info
-    info = read_info(revision.dest, version=asked.restore)
-    if info.version == before.version:
-        return _result(revision, asked, before, started, notes=[NOTHING])
-    revision.stage.mkdir(exist_ok=True)
-    info = replace(with_signposts(revision.stage, info), history=[])
-    return revision.publish(info, recipe, _result(revision, asked, info, started))
+    draws = [draw(each, seed, VAL) for each in keys]
+    every = np.sort(np.concatenate([d[k] for d, k in zip(draws, keep, strict=True)]))
+    last = every[num_val(len(every), val_fraction) - 1]  # two keys have no draw in common
+    triples = [*zip(pool, draws, keep, strict=True)]
+    found = {TRAIN: [replace(part, keep=k & (d > last)) for part, d, k in triples]}
+    found[VAL] = [replace(part, keep=k & (d <= last)) for part, d, k in triples]
+    return found | {name: own for name, own in parts.items() if name not in found}
 
 
 def _notes(
@@ -332,37 +301,9 @@ def _notes(
     if info.classes is not None and CLS in before.fields:
         counts = np.zeros(len(info.classes), np.int64)
         for name, mask in masks.items():
-            own = labels.get(name)
-            if own is None:
-                own = indexes[name].table[:, indexes[name].column[CLS]]
-            own = own[mask]
+            own = labels.get(name, labels_of(indexes[name]))[mask]
             counts += np.bincount(own[own >= 0], minlength=len(counts))[: len(counts)]
         empty = [name for name, count in zip(info.classes, counts, strict=True) if not count]
         if empty:
             notes.append(f"no sample is left of {first_few(empty)}; class numbers stay")
     return notes
-
-
-def _result(
-    revision: Revision,
-    asked: EditOptions,
-    info: DatasetInfo,
-    started: float,
-    *,
-    notes: Iterable[str] = (),
-) -> VersionResult:
-    """Of the version that is there, if it is that, or of the next."""
-    was_complete = info is revision.place.info
-    return VersionResult.of(
-        revision.dest,
-        info.version if was_complete else revision.number,
-        asked.words(),
-        info,
-        seconds=time.perf_counter() - started,
-        notes=[*(revision.notes if was_complete else ()), *notes],
-        was_complete=was_complete,
-    )
-
-
-def _fingerprints(info: DatasetInfo) -> dict[str, str]:
-    return {name: split.fingerprint for name, split in info.splits.items()}

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -26,14 +25,8 @@ from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.shards.locate import Located
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.versions.adopt import labels_among, new_stems, renamed_files
-from shardkit.versions.own_rows import OwnRows, write_rows
-from shardkit.versions.reconcile import (
-    joined_classes,
-    joined_origin,
-    refuse_unlike,
-    told_renumbered,
-)
+from shardkit.versions.own_rows import OwnRows, new_stems, renamed_files, rows_among, write_rows
+from shardkit.versions.reconcile import joined, told_renumbered
 from shardkit.versions.revision import own_dataset
 
 __all__ = ["merge"]
@@ -106,31 +99,32 @@ def merge(
 
 def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackResult:
     started = time.perf_counter()
-    first = places[0].info
-    notes: list[str] = []
-    joined = first
+    info, notes = places[0].info, list[str]()
     for place in places[1:]:
-        notes += refuse_unlike(first, place.info, place.shown)
-        origin, told = joined_origin(joined, place.info, place.shown)
+        info, told = joined(info, place.info, place.shown)
         notes += told
-        classes = joined_classes(joined, place.info.classes, place.shown)
-        fields = sorted({*joined.fields, *place.info.fields})
-        joined = replace(joined, fields=fields, classes=classes, provenance=origin)
-    recipe = _recipe(places)
+    inputs = {
+        str(place.folder): [
+            int(split.fingerprint.removeprefix("scan:"), 16) for split in place.info.splits.values()
+        ]
+        for place in places
+    }
+    order = {"of": [str(place.folder) for place in places]}
+    recipe = {"inputs": inputs, "corpus": {}, "options": order}
     digest = xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
     if not overwrite and (made := _merged_before(dest, digest)) is not None:
         return replace(
             _result(places, made, dest.resolve(), [COMPLETE], started), was_complete=True
         )
-    spec = {**joined.provenance.spec, "datasets": len(places)}
-    origin = replace(joined.provenance, spec=spec, packed=digest)
+    spec = {**info.provenance.spec, "datasets": len(places)}
+    origin = replace(info.provenance, spec=spec, packed=digest)
     with open_destination(dest, places[0].folder, overwrite) as destination:
         if before := destination.finished(recipe, PackResult):
             return replace(before, was_complete=True)
         if overwrite:
             destination.clear()
         destination.prepare(recipe)
-        info = DatasetInfo(joined.container, joined.fields, joined.classes, origin)
+        info = DatasetInfo(info.container, info.fields, info.classes, origin)
         info, told = _assemble(places, info, destination)
         result = _result(places, info, destination.dest, [*notes, *told], started)
         destination.finish(info, recipe, {**vars(result), "dest": ""})
@@ -148,17 +142,6 @@ def _merged_before(dest: Path, digest: str) -> DatasetInfo | None:
     return info if info.provenance.packed == digest and not info.history else None
 
 
-def _recipe(places: list[Located]) -> dict[str, Any]:
-    inputs = {
-        str(place.folder): [
-            int(split.fingerprint.removeprefix("scan:"), 16) for split in place.info.splits.values()
-        ]
-        for place in places
-    }
-    order = {"of": [str(place.folder) for place in places]}
-    return {"inputs": inputs, "corpus": {}, "options": order}
-
-
 def _assemble(
     places: list[Located], info: DatasetInfo, destination: Destination
 ) -> tuple[DatasetInfo, list[str]]:
@@ -172,10 +155,9 @@ def _assemble(
         for name, new, num_bytes in renamed_files(place.info, stems):
             link_or_copy(place.folder / name, stage / new, num_bytes)
         for name in place.info.splits:
-            labels = labels_among(place, name, info.classes)
-            if labels is not None:
+            own = rows_among(place, name, stems, info.classes)
+            if own.labels is not None:
                 renumbered.add(place.shown)
-            own = OwnRows(place, name, stems=stems, labels=labels)
             parts.setdefault(name, []).append(own)
     for name in sorted(parts, key=lambda name: (name != "train", name)):
         info.splits[name] = write_rows(stage, name, name, parts[name], info)
@@ -197,18 +179,15 @@ def _result(
     notes: list[str],
     started: float,
 ) -> PackResult:
-    splits = info.splits.values()
     return PackResult(
         dest=dest,
         container=info.container,
         kind="datasets",
-        splits={split.name: split.num_rows for split in splits},
-        num_samples=sum(split.num_rows for split in splits),
-        num_shards=sum(len(split.shards) for split in splits),
-        num_rejects=0,
+        splits=info.num_rows,
+        num_samples=sum(info.num_rows.values()),
+        num_shards=sum(len(split.shards) for split in info.splits.values()),
         input_bytes=sum(sum(place.info.file_bytes.values()) for place in places),
         dataset_bytes=sum(info.file_bytes.values()),
-        resumed_shards=0,
         seconds=time.perf_counter() - started,
         notes=notes,
     )

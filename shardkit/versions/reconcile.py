@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from shardkit.arrays import Integers
 from shardkit.errors import UsageError
 from shardkit.images.choice import describe
 from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.provenance import Provenance
-from shardkit.index.rows import NO_INT
 from shardkit.operations.export_table import names_by_field
 from shardkit.system.paths import first_few
 
@@ -48,23 +44,40 @@ def joined_classes(ours: DatasetInfo, theirs: Sequence[str] | None, what: str) -
     return list(dict.fromkeys([*ours.classes, *theirs]))
 
 
-def joined_origin(
-    ours: DatasetInfo, theirs: DatasetInfo, what: str
-) -> tuple[Provenance, list[str]]:
-    """Where the samples of both come from, and what there is to say of pictures that were not made
-    alike. What one had done to them is done to some: ``unpack`` must know of restart markers.
-    Raises UsageError as :func:`_joined_spec`."""
+def joined(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> tuple[DatasetInfo, list[str]]:
+    """Return what the dataset of both says, but for splits, and what there is to say of fields that
+    only one has, and of pictures that were not made alike. What one had done to pictures is done to
+    some: ``unpack`` must know of restart markers.
+
+    Raises:
+        UsageError: formats, tokenizers or classes differ, or one number means two things.
+    """
     own, other = ours.provenance, theirs.provenance
-    spec, notes = _joined_spec(ours, theirs, what)
-    own = replace(own, spec=spec)
-    if own.images == other.images or {*IMAGE_FIELDS, RAW_FIELD}.isdisjoint(theirs.fields):
-        return own, notes
-    images = (*own.images, *(choice for choice in other.images if choice not in own.images))
-    had, has = (" then ".join(map(describe, each)) or "keep" for each in (own.images, other.images))
-    return replace(own, images=images), [
-        *notes,
-        f"pictures of {what} were packed with {has}, others: {had}",
-    ]
+    if ours.container != theirs.container:
+        raise UsageError(
+            f"{what} is in {theirs.container}, and the dataset in {ours.container}: `shardkit"
+            f" convert --to {ours.container}` makes one of that format"
+        )
+    if own.tokens != other.tokens:
+        raise UsageError(f"{what} and the dataset have tokens of different tokenizers")
+    notes, images = [], own.images
+    if new := sorted(set(theirs.fields) - set(ours.fields)):
+        notes.append(f"only what is new has {', '.join(new)}")
+    if missing := sorted(set(ours.fields) - set(theirs.fields)):
+        notes.append(f"what is new has no {', '.join(missing)}")
+    spec, told = _joined_spec(ours, theirs, what)
+    notes += told
+    if images != other.images and not {*IMAGE_FIELDS, RAW_FIELD}.isdisjoint(theirs.fields):
+        images = (*images, *(choice for choice in other.images if choice not in images))
+        had, has = (
+            " then ".join(map(describe, each)) or "keep" for each in (own.images, other.images)
+        )
+        notes.append(f"pictures of {what} were packed with {has}, others: {had}")
+    classes = joined_classes(ours, theirs.classes, what)
+    fields = sorted({*ours.fields, *theirs.fields})
+    origin = replace(own, spec=spec, images=images)
+    made = replace(ours, fields=fields, classes=classes, provenance=origin, splits={})
+    return made, notes
 
 
 def _joined_spec(
@@ -94,51 +107,9 @@ def _joined_spec(
     return made, [f"only the dataset's own is kept, not {what}'s: {one}" for one in lost]
 
 
-def refuse_unlike(ours: DatasetInfo, theirs: DatasetInfo, what: str) -> list[str]:
-    """What there is to say of fields that only one of both has.
-
-    Raises:
-        UsageError: formats or tokenizers differ.
-    """
-    if ours.container != theirs.container:
-        raise UsageError(
-            f"{what} is in {theirs.container}, and the dataset in {ours.container}: `shardkit"
-            f" convert --to {ours.container}` makes one of that format"
-        )
-    if ours.provenance.tokens != theirs.provenance.tokens:
-        raise UsageError(f"{what} and the dataset have tokens of different tokenizers")
-    notes = []
-    if new := sorted(set(theirs.fields) - set(ours.fields)):
-        notes.append(f"only what is new has {', '.join(new)}")
-    if missing := sorted(set(ours.fields) - set(theirs.fields)):
-        notes.append(f"what is new has no {', '.join(missing)}")
-    return notes
-
-
 def told_renumbered(what: str) -> str:
-    """What there is to say where labels became others."""
+    """Return what there is to say where labels became others."""
     return (
         f"labels of {what} are other numbers now, in the row index alone: tools that read shards by"
         " themselves see those of before; `shardkit convert` writes them anew"
     )
-
-
-def renumbered(
-    labels: Integers, theirs: Sequence[str] | None, classes: Sequence[str] | None
-) -> Integers | None:
-    """The numbers that labels have among ``classes``; None if they stay as they are.
-
-    Args:
-        labels: (N,) int64, ``NO_INT`` for none.
-    """
-    if theirs is None or classes is None:
-        return None
-    number = {name: at for at, name in enumerate(classes)}
-    table = np.array([number[name] for name in theirs], np.int64)
-    if np.array_equal(table, np.arange(len(table))):
-        return None
-    known = (labels >= 0) & (labels < len(table))
-    found = np.where(known, table[np.where(known, labels, 0)], NO_INT)
-    if (labels[~known] != NO_INT).any():
-        raise UsageError(f"a label is {int(labels[~known].max())}, and classes are {len(table)}")
-    return np.asarray(found, np.int64)

@@ -1,4 +1,5 @@
-"""The next version of a dataset: who may make it, and how it takes the place of the last.
+"""The next version of a dataset: who may make it, and how it takes the place of the last; and
+``prune``, which forgets old versions, and removes what only they need.
 
 No file of an older version is ever written to or renamed: a version has new names for all that it
 does not share with those before. So who has one open keeps it.
@@ -7,6 +8,7 @@ does not share with those before. So who has one open keeps it.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,11 +17,12 @@ from typing import Any
 
 import xxhash
 
+from shardkit.arguments import integer
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.own_files import refuse_others, remove_own
 from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.commit.work_folder import CHANGE_NAME, LOCK_NAME, STAGE_NAME, Change, WorkFolder
-from shardkit.errors import DestinationError, UsageError
+from shardkit.errors import DestinationError, IndexFileError, UsageError
 from shardkit.index.manifest import (
     INDEX_NAME,
     REJECTED_NAME,
@@ -30,11 +33,15 @@ from shardkit.index.manifest import (
     index_stem,
     is_dataset_file,
     read_index,
+    read_info,
+    versions_at,
 )
 from shardkit.index.version_line import VersionLine
 from shardkit.packing.destination import OPTIONS_NAME, is_recipe
+from shardkit.packing.finish import with_signposts
 from shardkit.shards.locate import Located, locate
-from shardkit.system.paths import show_path
+from shardkit.system.paths import as_path, file_size, show_path
+from shardkit.system.refusals import os_errors
 from shardkit.versions.own_rows import OwnRows, write_rows
 
 
@@ -64,14 +71,6 @@ class VersionResult:
     notes: list[str] = field(default_factory=list)
     was_complete: bool = False
 
-    @classmethod
-    def of(
-        cls, dest: Path, version: int, what: str, info: DatasetInfo, **others: Any
-    ) -> VersionResult:
-        """Return the result for what a version has, and the other attributes."""
-        splits = {name: split.num_rows for name, split in info.splits.items()}
-        return cls(dest, version, what, splits, sum(splits.values()), **others)
-
 
 ADDED_NAME = "added"
 """In the work folder: what is added, a dataset by itself until it is adopted."""
@@ -84,10 +83,11 @@ class Revision:
 
     Args:
         folder: the dataset's. recipe: what is asked for, as plain values: who asks for the same
-            again after a kill gets what was done.
+            again after a kill gets what was done. what: the same in words, for the history.
 
     Attributes:
         place: the dataset as it is. number: of the version to make. stage: folder for new files.
+        started: when the clock of the result began.
         finished: what the same call made that was killed when only tidying up was left.
         notes: what became of other changes that were under way.
 
@@ -96,24 +96,27 @@ class Revision:
         DestinationError: another process changes it, or a pack is to replace it.
     """
 
-    def __init__(self, folder: Path, recipe: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, recipe: dict[str, Any], what: str) -> None:
+        self.started = time.perf_counter()
         locate(folder)  # before a work folder is made in what is no dataset
         self.dest = folder.resolve()
         self.finished: VersionResult | None = None
         self.notes: list[str] = []
         self._folder = WorkFolder(self.dest)
         self.work, self.stage = self._folder.path, self._folder.stage
-        recipe = json.loads(json.dumps(recipe))  # as it is read again, where no tuple is left
+        self.what = what
+        self._recipe = json.loads(json.dumps(recipe))  # as it is read again: no tuple is left
+        self._digest = xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
         try:
-            self._end_change(recipe)
+            self._end_change()
             self.place = own_dataset(self.dest)
             self.number = self.place.info.version + 1
-            self._begin(recipe)
+            self._begin()
         except BaseException:
             self.close()
             raise
 
-    def _end_change(self, recipe: dict[str, Any]) -> None:
+    def _end_change(self) -> None:
         """Put in its place what a killed call had made ready."""
         change = self._folder.pending(INDEX_NAME, is_dataset_file)
         if (self.work / OPTIONS_NAME).exists() or (change and is_recipe(change.recipe)):
@@ -129,15 +132,15 @@ class Revision:
         except TypeError:
             raise self._folder.damaged() from None
         self._folder.end(change)
-        if change.recipe == recipe:
+        if change.recipe == self._recipe:
             self.finished = replace(made, was_complete=True)
         else:
             self.notes.append(f"an interrupted change was ended first: {made.what}")
 
-    def _begin(self, recipe: dict[str, Any]) -> None:
+    def _begin(self) -> None:
         """Keep what a call like this had begun, which was killed before it was ready; nothing of
         another."""
-        asked = {"recipe": recipe, "version": self.number}
+        asked = {"recipe": self._recipe, "version": self.number}
         path = self.work / _STARTED
         if path.exists():
             if read_record(path) == asked:
@@ -161,56 +164,72 @@ class Revision:
     def publish(
         self,
         info: DatasetInfo,
-        recipe: dict[str, Any],
-        result: VersionResult,
+        notes: Sequence[str] = (),
         moves: Sequence[tuple[str, str]] = (),
+        **counts: int,
     ) -> VersionResult:
         """Have the version take its place.
 
         Args:
             info: what shardkit.json says of it, but for its history.
+            notes, counts: for the result.
             moves: what else comes, as (path in the work folder, name in the dataset).
+
+        Raises:
+            DestinationError: a file is in the way that is not of the last version alone.
         """
         refuse_others(self.work)  # what is listed below is moved
-        result = replace(result, notes=[*self.notes, *result.notes])
+        self.stage.mkdir(exist_ok=True)
+        info = with_signposts(self.stage, info)
+        result = self._result(info, notes=[*self.notes, *notes], **counts)
         staged = [path.name for path in sorted(self.stage.iterdir()) if path.name != INDEX_NAME]
-        self._refuse_lost([*(name for _, name in moves), *staged])
-        before = index_name(self.number - 1)
-        if not (self.dest / before).exists():
-            atomic_write(self.stage / before, [read_index(self.dest)])
-            staged.append(before)
-        atomic_write(self.stage / INDEX_NAME, [dump_info(self._with_line(info, result, recipe))])
-        own = [(f"{STAGE_NAME}/{name}", name) for name in (*staged, INDEX_NAME)]
-        self._folder.commit(Change(recipe, {**asdict(result), "dest": ""}, (), [*moves, *own]))
-        return result
-
-    def remove(self, recipe: dict[str, Any], result: VersionResult, names: Sequence[str]) -> None:
-        """Remove these files, those of the index of a version before what only that needs."""
-        self._folder.commit(Change(recipe, {**asdict(result), "dest": ""}, names))
-
-    def was_last(self, recipe: dict[str, Any]) -> bool:
-        """Return True if a call like this made the version that is there."""
-        history = self.place.info.history
-        return bool(history) and history[-1].asked == _digest(recipe)
-
-    def _with_line(
-        self, info: DatasetInfo, result: VersionResult, recipe: dict[str, Any]
-    ) -> DatasetInfo:
-        before = self.place.info
-        history = before.history or [_line(before, 1, None, "packed", None)]
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        line = _line(info, self.number, now, result.what, _digest(recipe))
-        return replace(info, history=[*history, line])
-
-    def _refuse_lost(self, names: Sequence[str]) -> None:
-        """Raise DestinationError unless only what is of the last version alone is replaced."""
-        replaced = {REJECTED_NAME, *self.place.info.signposts}
-        for name in names:
-            if name not in replaced and (self.dest / name).exists():
+        may_go = {REJECTED_NAME, *self.place.info.signposts}
+        for name in (*(name for _, name in moves), *staged):
+            if name not in may_go and (self.dest / name).exists():
                 raise DestinationError(
                     f"{show_path(self.dest / name)} is in the way: it is no file of the dataset's;"
                     " move it away and run the same command again"
                 )
+        before, index = self.place.info, index_name(self.number - 1)
+        if not (self.dest / index).exists():
+            atomic_write(self.stage / index, [read_index(self.dest)])
+            staged.append(index)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = _line(info, self.number, now, self.what, self._digest)
+        history = [*(before.history or [_line(before, 1, None, "packed", None)]), line]
+        atomic_write(self.stage / INDEX_NAME, [dump_info(replace(info, history=history))])
+        own = [(f"{STAGE_NAME}/{name}", name) for name in (*staged, INDEX_NAME)]
+        self._commit(result, (), [*moves, *own])
+        return result
+
+    def remove(self, names: Sequence[str], notes: Sequence[str]) -> VersionResult:
+        """Remove these files, those of the index of a version before what only that needs."""
+        sizes = [max(file_size(self.dest / name), 0) for name in names]
+        result = replace(self.unchanged(*notes), num_bytes=sum(sizes), was_complete=not names)
+        if names:
+            self._commit(result, names, ())
+        return result
+
+    def _commit(
+        self, result: VersionResult, removes: Sequence[str], moves: Sequence[tuple[str, str]]
+    ) -> None:
+        self._folder.commit(Change(self._recipe, {**asdict(result), "dest": ""}, removes, moves))
+
+    def unchanged(self, *notes: str) -> VersionResult:
+        """Return the result of a call that leaves the version that is there."""
+        info = self.place.info
+        made = self._result(info, notes=[*self.notes, *notes], was_complete=True)
+        return replace(made, version=info.version)
+
+    def _result(self, info: DatasetInfo, **others: Any) -> VersionResult:
+        splits, seconds = info.num_rows, time.perf_counter() - self.started
+        others |= {"num_samples": sum(splits.values()), "seconds": seconds}
+        return VersionResult(self.dest, self.number, self.what, splits, **others)
+
+    def was_last(self) -> bool:
+        """Return True if a call like this made the version that is there."""
+        history = self.place.info.history
+        return bool(history) and history[-1].asked == self._digest
 
     def close(self) -> None:
         """Leave nothing but what a later call goes on from."""
@@ -241,19 +260,45 @@ def own_dataset(folder: Path) -> Located:
     return place
 
 
-def _digest(recipe: dict[str, Any]) -> str:
-    return xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
-
-
 def _line(
     info: DatasetInfo, number: int, when: str | None, what: str, asked: str | None
 ) -> VersionLine:
-    splits = info.splits.values()
-    return VersionLine(
-        number=number,
-        when=when,
-        what=what,
-        num_rows={split.name: split.num_rows for split in splits},
-        fingerprints={split.name: split.fingerprint for split in splits},
-        asked=asked,
-    )
+    return VersionLine(number, when, what, info.num_rows, info.fingerprints, asked)
+
+
+def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
+    """Keep the last versions of a dataset, and remove the others from the disk: their indexes, and
+    shards that none of those kept has. Nothing else ever removes anything of a dataset.
+
+    Who has one open that goes may meet an error when it reads on.
+
+    Args:
+        dataset: its folder. keep: how many versions, the last included.
+
+    Raises:
+        UsageError: there is no dataset, or keep is no number from 1 on.
+        DestinationError: another process changes it.
+        IndexFileError: what a version that is kept says is damaged.
+    """
+    keep = integer("keep", keep, 1)
+    folder = as_path(dataset, "the dataset")
+    recipe = {"do": "prune", "keep": keep}
+    with os_errors(f"pruning {show_path(folder)}"), Revision(folder, recipe, "prune") as revision:
+        if revision.finished is not None:
+            return revision.finished
+        there = versions_at(revision.dest, revision.place.info)
+        old, kept = there[:-keep], there[-keep:]
+        revision.what = f"prune: versions {', '.join(map(str, old))}" if old else "prune: nothing"
+        needed = {
+            name for each in kept for name in read_info(revision.dest, version=each).file_bytes
+        }
+        gone, notes = set[str](), []
+        for version in old:
+            try:
+                gone |= read_info(revision.dest, version=version).file_bytes.keys()
+            except IndexFileError:
+                notes.append(
+                    f"what version {version} had cannot be read any more: files that only it had"
+                    " stay, and `shardkit verify` names them"
+                )
+        return revision.remove([*map(index_name, old), *sorted(gone - needed)], notes)
