@@ -329,9 +329,7 @@ def test_what_fits_no_column_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     ):
         convert(tmp_path / "d", tmp_path / "out", "parquet")
     monkeypatch.setattr(export_table, "MAX_VALUE_BYTES", 9)
-    with pytest.raises(
-        SampleError, match=r"its jpg has .* bytes, and a column of files holds up to 9"
-    ):
+    with pytest.raises(SampleError, match=r"its jpg fits no .*: \d+ bytes, .* has up to 9"):
         convert(tmp_path / "d", tmp_path / "out", "parquet")
     assert not (tmp_path / "out").exists()
 

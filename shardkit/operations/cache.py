@@ -56,19 +56,16 @@ def cache(cache_dir: str | Path | None = None) -> CacheContents:
     """
     folder = default_cache() if cache_dir is None else as_path(cache_dir, "cache_dir")
     with os_errors(f"reading the cache {show_path(folder)}"):
-        looks = [_look(path) for path in datasets_in(folder)]
-        return CacheContents(folder, [found for found in looks if found is not None])
+        found = []
+        for path in datasets_in(folder):
+            for _ in range(TRIES):  # a server may write there meanwhile, or all of it go
+                with suppress(FileNotFoundError):
+                    found.append(_look(path))
+                    break
+        return CacheContents(folder, found)
 
 
-def _look(folder: Path) -> CachedDataset | None:
-    """Return what is kept; None if all of it has gone. A server may write there meanwhile."""
-    for _ in range(TRIES):
-        with suppress(FileNotFoundError):
-            return _look_once(folder)
-    return None
-
-
-def _look_once(folder: Path) -> CachedDataset:
+def _look(folder: Path) -> CachedDataset:
     """Return what is kept. Raises FileNotFoundError if a file goes meanwhile."""
     kept = kept_bytes(folder)
     shards = sum(kept.values())

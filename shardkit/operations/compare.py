@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.arrays import Mask
 from shardkit.errors import CorpusError, IndexFileError, SampleError
 from shardkit.images.choice import describe, is_lossless
 from shardkit.images.naming import RAW_FIELD, renamed
@@ -21,7 +20,7 @@ from shardkit.images.restarting import FIELD as JPEG
 from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.base import Corpus
 from shardkit.inputs.objects.sample_forms import SampleForm
 from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.inputs.records.packed import TARS_KIND, dataset_corpus
@@ -35,7 +34,7 @@ from shardkit.packing.spool import Spool, splits_of
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards.locate import Located, locate
-from shardkit.shards.stored import ROWS_AT_ONCE, ShardReader, num_that_fit
+from shardkit.shards.stored import ROWS_AT_ONCE, num_that_fit
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.tars.find import is_tar_source
@@ -65,23 +64,19 @@ class Originals:
     """
 
     def __init__(self, place: Located, corpus: Corpus, name: str) -> None:
-        folder, info = place.folder, place.info
+        info = place.info
         provenance = info.provenance
-        self._corpus = corpus
-        self.name = name
-        self._is_part = provenance.limit is not None
+        self._place, self._corpus, self.name = place, corpus, name
         anew = any(not is_lossless(choice) for choice in provenance.images)
         self.rewritten = [describe(choice) for choice in provenance.images if anew]
         self._has_restarts = has_restarts(info) and not anew
         self.has_own_labels = provenance.has_labels
-        self._has_labels = self._corpus.classes == info.classes and not self.has_own_labels
-        self._texts = Texts.of(folder, info)
-        self._left_out = _rejected(folder)
-        self._place = place
-        self._readers: dict[str, ShardReader] = {}
-        self._seen: dict[str, Mask] = {}
-        self.num_compared = 0
-        self.num_originals = 0
+        self._has_labels = corpus.classes == info.classes and not self.has_own_labels
+        self._texts = Texts.of(place.folder, info)
+        self._left_out = _rejected(place.folder)
+        self._readers = place.readers()
+        self._seen = {name: np.zeros(num_rows, bool) for name, num_rows in info.num_rows.items()}
+        self.num_compared = self.num_originals = 0
 
     def differences(self, bar: Progress) -> Iterator[Difference]:
         """Read the input and compare every file in it, then say what has no original.
@@ -89,26 +84,25 @@ class Originals:
         Raises:
             DataError: the dataset is damaged; ``verify`` looks before.
         """
-        info, storage = self._place.info, self._place.storage
-        for name, split in info.splits.items():
-            self._readers[name] = ShardReader(storage, info, split)
-            self._seen[name] = np.zeros(split.num_rows, bool)
         with TemporaryDirectory(prefix="shardkit-") as scratch:
-            for run in _pieces(self._corpus.runs(Path(scratch))):
-                batch = self._corpus.read(run, Path(scratch))
-                for path, reason in batch.rejects:
-                    if path not in self._left_out:
-                        yield show_path(path), reason
-                for i in range(len(batch)):
-                    yield from self._compare(run.split, batch, i)
-                self.num_originals += len(batch)
-                bar.add(len(batch), sum(run.sizes))
-        own = self.has_own_labels or self._corpus.classes == info.classes
+            for run in self._corpus.runs(Path(scratch)):
+                start = 0
+                while start < len(run):
+                    stop = start + num_that_fit(run.sizes[start : start + ROWS_AT_ONCE])
+                    piece = run.slice(start, stop)
+                    batch = self._corpus.read(piece, Path(scratch))
+                    for path, reason in batch.rejects:
+                        if path not in self._left_out:
+                            yield show_path(path), reason
+                    for i in range(len(batch)):
+                        yield from self._compare(run.split, batch, i)
+                    self.num_originals += len(batch)
+                    bar.add(len(batch), sum(piece.sizes))
+                    start = stop
+        own = self.has_own_labels or self._corpus.classes == self._place.info.classes
         if self.num_compared and not own:
-            yield (
-                f"{self._place.shown}/{INDEX_NAME}",
-                "its names of classes are not the original's",
-            )
+            what = "its names of classes are not the original's"
+            yield f"{self._place.shown}/{INDEX_NAME}", what
         missing = f"has no original in {self.name}"
         for name, seen in self._seen.items():
             for row in np.flatnonzero(~seen).tolist():
@@ -121,7 +115,8 @@ class Originals:
         if found is None:
             named = {key.decode(errors="backslashreplace")}
             named |= {os.fsdecode(path) for path, _, _ in original.values()}
-            if not self._is_part and not named & self._left_out.keys():
+            is_part = self._place.info.provenance.limit is not None
+            if not is_part and not named & self._left_out.keys():
                 yield f"sample {os.fsdecode(key)!r}", "is not in the dataset"
             return
         name, row = found
@@ -161,14 +156,21 @@ class Originals:
 
     def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
         """Split and row of the sample of this key that these paths, encoded, became."""
+        originals = paths.split(b"\0")
+        stems = tuple(path.rpartition(b".")[0] or path for path in originals)
         for name in sorted(self._readers, key=lambda name: name != split):
             index = self._readers[name].index
-            row = index.find(key)
-            # --val-fraction moves samples to another split than the input's own; one of an equal
-            # name that was there before came from other files.
-            if row is None:
+            if (row := index.find(key)) is None:
                 continue
-            if name == split or _share_a_path(index.name(row)[1], paths, bool(self.rewritten)):
+            if name == split:
+                return name, row
+            # --val-fraction moves samples to another split than the input's own; one of an equal
+            # name that was there before came from other files, whatever their endings are now.
+            packed = index.name(row)[1].split(b"\0")
+            is_shared = any(path.startswith(stems) for path in packed)
+            if not self.rewritten:
+                is_shared = not {*packed}.isdisjoint(originals)
+            if is_shared:
                 return name, row
         return None
 
@@ -184,23 +186,6 @@ class Originals:
         for name in sorted(pictures):
             files[PICTURE] = files.pop(name)[0], None, name.encode()
         return files
-
-
-def _share_a_path(packed: bytes, original: bytes, renames: bool) -> bool:
-    """Whether two samples of one key came from a common file, whatever its ending is now."""
-    if not renames:
-        return not set(packed.split(b"\0")).isdisjoint(original.split(b"\0"))
-    stems = tuple(path.rpartition(b".")[0] or path for path in original.split(b"\0"))
-    return any(path.startswith(stems) for path in packed.split(b"\0"))
-
-
-def _pieces(runs: Iterator[Run]) -> Iterator[Run]:
-    for run in runs:
-        start = 0
-        while start < len(run):
-            stop = start + num_that_fit(run.sizes[start : start + ROWS_AT_ONCE])
-            yield run.slice(start, stop)
-            start = stop
 
 
 def _rejected(folder: Path) -> dict[str, str]:

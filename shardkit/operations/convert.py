@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shardkit.commit.durable_files import atomic_write, fsync_path
 from shardkit.commit.own_files import read_own
 from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DestinationError, UsageError
 from shardkit.inputs.open import CORPORA, container_at
-from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
+from shardkit.operations.export_ids import BinExport, IdsExport, MegatronExport
 from shardkit.operations.export_table import ParquetExport
 from shardkit.operations.unpack import refuse_dataset
 from shardkit.packing.convert import OPTIONS, source_of
@@ -29,24 +29,14 @@ from shardkit.packing.from_bucket import name_of
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.remote.urls import Url, refuse_overlap, show_place
-from shardkit.shards.locate import Located, locate, locate_place
+from shardkit.shards.locate import locate, locate_place
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.tars.find import count_beside
 from shardkit.tokens.id_files import is_token_file
 
-
-class Export(Protocol):
-    """One kind of files. Making one raises UsageError if the dataset holds nothing for them."""
-
-    def __init__(self, place: Located) -> None: ...
-
-    def write(self, folder: Path, bar: Progress) -> Exported:
-        """Write the whole dataset into a new folder. Raises DataError."""
-
-
-EXPORTS: dict[str, type[Export]] = {
+EXPORTS: dict[str, type[IdsExport] | type[ParquetExport]] = {
     "bin": BinExport,
     "megatron": MegatronExport,
     "parquet": ParquetExport,
@@ -88,7 +78,7 @@ def export(
     # As of a pack: pictures-lmdb/ to parquet -> pictures-lmdb-parquet, here.
     named = as_path(dest, "the destination") if dest else Path(f"{name or 'dataset'}-{to}")
     target, splits = named.resolve(), place.info.splits
-    num_rows = {name: split.num_rows for name, split in splits.items()}
+    num_rows = place.info.num_rows
     with (
         os_errors(f"writing {show_path(named)}"),
         _new_folder(target, source, options.get("overwrite", False)) as new,
@@ -96,8 +86,8 @@ def export(
         with Progress("converting", options.get("progress")) as bar:
             bar.expect(sum(num_rows.values()))
             done = made.write(new, bar)
-        fingerprints = {name: split.fingerprint for name, split in splits.items()}
-        num_bytes = _publish(new, target, {"to": to, "fingerprints": fingerprints})
+        record = {"to": to, "fingerprints": place.info.fingerprints}
+        num_bytes = _publish(new, target, record)
     shards = [shard for split in splits.values() for shard in split.shards]
     result = PackResult(
         dest=target,

@@ -61,33 +61,24 @@ class Texts:
             yield self._tokenizer.decode(ids[start : start + STEP_IDS])
 
     def is_text(self, original: Value, value: Value) -> bool:
-        """Whether a document is this text. If the tokenizer is not lossless, whether it has the ids
-        of this text."""
-        return (self._has_text if self.spec.is_lossless else self._has_ids)(original, value)
-
-    def _has_ids(self, original: Value, value: Value) -> bool:
-        try:
-            made = [*self._tokenizer.encode_pieces(original, self._errors)]
-        except UnicodeDecodeError:
-            return False
-        return np.array_equal(np.concatenate([self._own(value)[:0], *made]), self._own(value))
-
-    def _has_text(self, original: Value, value: Value) -> bool:
+        """Return True if a document is this text; if the tokenizer is not lossless, if it has the
+        ids of this text."""
+        errors = "replace" if self.spec.invalid_utf8 == "replace" else "strict"
+        if not self.spec.is_lossless:
+            ids = self._own(value)
+            try:
+                made = [*self._tokenizer.encode_pieces(original, errors)]
+            except UnicodeDecodeError:
+                return False
+            return np.array_equal(np.concatenate([ids[:0], *made]), ids)
         at = 0
-        original = self._as_packed(original)
+        if errors == "replace":  # what was packed has U+FFFD for what is not UTF-8
+            original = str(original, "utf-8", "replace").encode()
         for piece in self.pieces(value):
             if original[at : at + len(piece)] != piece:
                 return False
             at += len(piece)
         return at == len(original)
-
-    @property
-    def _errors(self) -> str:
-        return "replace" if self.spec.invalid_utf8 == "replace" else "strict"
-
-    def _as_packed(self, original: Value) -> Value:
-        """Original bytes with U+FFFD for what is not UTF-8, if that was chosen."""
-        return str(original, "utf-8", "replace").encode() if self._errors == "replace" else original
 
     def _own(self, value: Value) -> Tokens:
         """A document's ids without BOS and EOS."""

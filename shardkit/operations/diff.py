@@ -20,13 +20,12 @@ from shardkit.shards.locate import Located, locate_place
 
 def summed_index(place: Located, name: str) -> RowIndex:
     """Raises UsageError if its samples have no checksums, as those in tars of others have not."""
-    split = place.info.splits[name]
-    if not split.has_checksums:
+    if not place.info.splits[name].has_checksums:
         raise UsageError(
             f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
             " `shardkit convert` makes a dataset that has"
         )
-    return RowIndex(place.storage, place.info, split)
+    return place.row_index(name)
 
 
 ROWS = 1 << 18

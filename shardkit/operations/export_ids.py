@@ -55,12 +55,6 @@ class Exported:
     notes: list[str] = field(default_factory=list)
 
 
-def readers_of(place: Located) -> dict[str, ShardReader]:
-    """Split -> what reads it."""
-    info = place.info
-    return {name: ShardReader(place.storage, info, split) for name, split in info.splits.items()}
-
-
 def _blocks(reader: ShardReader) -> Iterator[tuple[int, list[Tokens | None]]]:
     """Yield (first row, ids of it and of those that follow) of all rows, as many as fit into memory
     at once; None where there are none.
@@ -136,7 +130,7 @@ class IdsExport:
         Raises:
             DataError: what is stored is damaged, is no ids, or does not fit.
         """
-        readers = readers_of(self._place)
+        readers = self._place.readers()
         if self._spec is not None:
             vocab_size = self._spec.vocab_size
         else:  # one more than the largest id

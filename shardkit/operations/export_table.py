@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -20,12 +20,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.arrays import Array
+from shardkit.arrays import Array, Mask
 from shardkit.errors import FormatError, SampleError, UsageError
 from shardkit.formats.huggingface_card import feature_of
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import NO_INT
-from shardkit.operations.export_ids import Exported, readers_of
+from shardkit.operations.duplicates import labels_of
+from shardkit.operations.export_ids import Exported
 from shardkit.samples.encoding import TOKENS, is_plain_dtype, parse_npy
 from shardkit.samples.sample import KEY, SampleBatch, Value, unpack_paths
 from shardkit.shards.locate import Located
@@ -68,13 +69,13 @@ class ParquetExport:
         import pyarrow as pa
         from pyarrow import parquet
 
-        readers = readers_of(self._place)
+        readers = self._place.readers()
         info = self._place.info
         columns = with_names(_find_columns(self._place, readers), info)
         features = features_of(columns)
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-        fields = [(column.name, _arrow_type(column)) for column in columns]
-        schema = pa.schema([*fields, (KEY, pa.string())], metadata)
+        fields = [(name, _arrow_type(feature)) for name, feature in features.items()]
+        schema = pa.schema(fields, metadata)
         (folder / "data").mkdir()
         told = f"columns: {', '.join(schema.names)}"
         done = Exported(notes=[told, *notes_on_names(columns, info)])
@@ -124,33 +125,30 @@ class ExportColumn:
 def _find_columns(place: Located, readers: dict[str, ShardReader]) -> list[ExportColumn]:
     """Look at what samples have, in the row index, and at the types of arrays."""
     fields = place.info.fields
-    together = {pair for reader in readers.values() for pair in _pairs(reader, fields)}
+    media = [field for field in fields if feature_of(field) in MEDIA]
+    together = {
+        (one, other)
+        for reader in readers.values()
+        for one, other in combinations(media, 2)
+        if (_has(reader, one) & _has(reader, other)).any()
+    }
     types = {
         field: _array_type(readers, field)
         for field in fields
         if field == TOKENS or field.rpartition(".")[2] == "npy"
     }
     arrays = {field: found for field, found in types.items() if found is not None}
-    has_labels = "cls" in fields and all(map(_has_labels, readers.values()))
+    # Every class there is, is a number.
+    has_labels = "cls" in fields and not any(
+        (_has(reader, "cls") & (labels_of(reader.index) == NO_INT)).any()
+        for reader in readers.values()
+    )
     return columns_for(fields, together, arrays, has_labels)
 
 
-def _sizes(reader: ShardReader, field: str) -> Any:
-    return reader.index.table[:, reader.index.column[f"{field}.size"]]
-
-
-def _pairs(reader: ShardReader, fields: list[str]) -> Iterator[tuple[str, str]]:
-    """Pictures, or the like, of which some sample has both."""
-    media = [field for field in fields if feature_of(field) in MEDIA]
-    for one, other in combinations(media, 2):
-        if ((_sizes(reader, one) >= 0) & (_sizes(reader, other) >= 0)).any():
-            yield one, other
-
-
-def _has_labels(reader: ShardReader) -> bool:
-    """Return True if every ``cls`` there is, is a number."""
-    numbers = reader.index.table[:, reader.index.column["cls"]]
-    return not ((numbers == NO_INT) & (_sizes(reader, "cls") >= 0)).any()
+def _has(reader: ShardReader, field: str) -> Mask:
+    """Return (num_rows,) bool: whether a sample has a field."""
+    return np.asarray(reader.index.table[:, reader.index.column[f"{field}.size"]] >= 0)
 
 
 def _array_type(readers: dict[str, ShardReader], field: str) -> ArrayType | None:
@@ -202,10 +200,10 @@ def columns_for(
         fields: all names. together: pairs of them, in order of name, that some sample has both of.
         arrays: those that are arrays of one type. has_labels: whether ``cls`` is numbers alone.
     """
-    kinds = {field: kind_of(field, arrays, has_labels) for field in fields}
+    found = {field: _kind_and_name(field, arrays, has_labels) for field in fields}
     groups: dict[tuple[Kind, str], list[str]] = {}
-    for field in sorted(fields, key=lambda field: (_ORDER.index(kinds[field]), field)):
-        groups.setdefault((kinds[field], _short_name(field, kinds[field])), []).append(field)
+    for field in sorted(fields, key=lambda field: (_ORDER.index(found[field][0]), field)):
+        groups.setdefault(found[field], []).append(field)
     made: list[ExportColumn] = []
     taken: set[str] = {KEY}
     for (kind, short), group in groups.items():
@@ -219,28 +217,19 @@ def columns_for(
     return made
 
 
-def kind_of(field: str, arrays: Collection[str], has_labels: bool) -> Kind:
-    """What a field's column holds."""
-    if field in arrays:
-        return "array"
-    if field == "cls" and has_labels:
-        return "label"
-    feature = feature_of(field)
-    if feature in ("image", "audio", "video"):
-        return feature
-    is_text = feature in ("string", "int64") or field.rpartition(".")[2] in ("json", "jsn")
-    return "text" if is_text else "bytes"
-
-
-def _short_name(field: str, kind: Kind) -> str:
+def _kind_and_name(field: str, arrays: Collection[str], has_labels: bool) -> tuple[Kind, str]:
+    """Return what a field's column holds, and what it is called if no other is."""
     before, _, ending = field.rpartition(".")
-    if kind == "bytes":  # nothing but its name says what is in it
-        return field
-    if before:
-        return before
-    if kind in MEDIA or kind == "label":
-        return kind
-    return "text" if ending in ("txt", "transcript") else field
+    feature = feature_of(field)
+    if field in arrays:
+        return "array", before or field
+    if field == "cls" and has_labels:
+        return "label", "label"
+    if feature in ("image", "audio", "video"):
+        return feature, before or feature
+    if feature in ("string", "int64") or ending in ("json", "jsn"):
+        return "text", before or ("text" if ending in ("txt", "transcript") else field)
+    return "bytes", field  # nothing but its name says what is in it
 
 
 # --- names of classes, and what datasets is told ------------------------------------------
@@ -343,17 +332,14 @@ def _feature(column: ExportColumn) -> dict[str, Any]:
 # --- values -------------------------------------------------------------------------------
 
 
-def _arrow_type(column: ExportColumn) -> Any:
+def _arrow_type(feature: dict[str, Any]) -> Any:
     import pyarrow as pa
 
-    if column.array is not None:
-        made = pa.from_numpy_dtype(np.dtype(column.array.dtype))
-        for _ in range(column.array.ndim):
-            made = pa.list_(made)
-        return made
-    if column.kind in MEDIA:
-        return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    return {"label": pa.int64(), "text": pa.string(), "bytes": pa.binary()}[column.kind]
+    if feature["_type"] == "Sequence":
+        return pa.list_(_arrow_type(feature["feature"]))
+    if feature["_type"] in ("Value", "ClassLabel"):
+        return pa.type_for_alias(feature.get("dtype", "int64"))
+    return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def _table(
@@ -376,33 +362,22 @@ def _column(
 ) -> Any:
     import pyarrow as pa
 
+    held = [(field, samples.columns[field]) for field in column.fields if field in samples.columns]
     made: list[Any] = []
     for i in range(len(samples)):
-        field, value = _value_of(samples, column, i)
+        field, value = next(((f, own[i]) for f, own in held if own[i] is not None), ("", None))
         if value is None:
             made.append(None)
             continue
-        if len(value) > MAX_VALUE_BYTES:
-            raise SampleError(
-                f"{reader.where(start + i)}: its {field} has {len(value)} bytes, and a column of"
-                f" files holds up to {MAX_VALUE_BYTES}"
-            )
         try:
+            if len(value) > MAX_VALUE_BYTES:
+                raise SampleError(f"{len(value)} bytes, and a value has up to {MAX_VALUE_BYTES}")
             made.append(_converted(samples, i, field, value, column))
         except ValueError as error:  # DataError is one
             raise SampleError(
                 f"{reader.where(start + i)}: its {field} fits no column of {column.kind}: {error}"
             ) from error
     return lists_of(made, column.array) if column.array else pa.array(made, of_type)
-
-
-def _value_of(samples: SampleBatch, column: ExportColumn, i: int) -> tuple[str, Value | None]:
-    """The field that a sample has of those that make a column, and its value."""
-    for field in column.fields:
-        values = samples.columns.get(field)
-        if values is not None and (value := values[i]) is not None:
-            return field, value
-    return column.fields[0], None
 
 
 def _converted(samples: SampleBatch, i: int, field: str, value: Value, column: ExportColumn) -> Any:

@@ -23,12 +23,11 @@ from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import (
     INDEX_NAME,
     SHARD_FILE,
-    DatasetInfo,
     SplitInfo,
     read_info,
     versions_at,
 )
-from shardkit.index.rows import NO_INT, RowIndex
+from shardkit.index.rows import NO_INT
 from shardkit.index.version_line import VersionLine
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.duplicates import Duplicates, find_duplicates
@@ -37,7 +36,6 @@ from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import KEY
 from shardkit.shards.locate import Located, locate, locate_remote, refuse_version
 from shardkit.shards.stored import ShardReader, container_of
-from shardkit.storage.interface import Storage
 from shardkit.system.paths import show_path
 
 ORDER_SAMPLES = 4096
@@ -109,10 +107,7 @@ def info(dataset: str | Path, *, version: int | None = None, duplicates: bool = 
         place = locate_remote(path)
     else:
         place = locate(path, version=version)
-    splits = {
-        name: _summarise(place.storage, place.info, split)
-        for name, split in place.info.splits.items()
-    }
+    splits = {name: _summarise(place, split) for name, split in place.info.splits.items()}
     return Summary(
         str(path),
         place.info.container,
@@ -129,16 +124,24 @@ def info(dataset: str | Path, *, version: int | None = None, duplicates: bool = 
     )
 
 
-def _summarise(storage: Storage, info: DatasetInfo, split: SplitInfo) -> SplitSummary:
+def _summarise(place: Located, split: SplitInfo) -> SplitSummary:
+    fields, spec, tokens = place.info.fields, spec_of(place.info), None
+    if spec is not None and TOKENS in fields:
+        tokens = num_tokens(place.row_index(split.name), spec.dtype)
+    in_order = None
+    if "cls" in fields and split.num_rows >= 2:  # by rows spread over the split
+        index, step = place.row_index(split.name), max(1, split.num_rows // ORDER_SAMPLES)
+        labels = index.table[::step, index.column["cls"]]
+        in_order = in_class_order(labels[labels != NO_INT])
     return SplitSummary(
         num_samples=split.num_rows,
         num_shards=len(split.shards),
         shard_bytes=sum(sum(shard.file_bytes.values()) for shard in split.shards),
         index_bytes=sum(num_bytes for num_bytes, _ in split.files.values()),
         fingerprint=split.fingerprint,
-        encodings={name: _encoding(split, name) for name in info.fields},
-        labels_in_order=_labels_in_order(storage, info, split),
-        num_tokens=_num_tokens(storage, info, split),
+        encodings={name: _encoding(split, name) for name in fields},
+        labels_in_order=in_order,
+        num_tokens=tokens,
         num_left_out=split.num_left_out,
     )
 
@@ -151,23 +154,6 @@ def _encoding(split: SplitInfo, name: str) -> str:
             shape = list(encoding.shape) if encoding.dtype else ""
             found.add(f"{encoding.kind} {encoding.dtype}{shape} {encoding.codec}".strip())
     return " or ".join(sorted(found)) or "absent"
-
-
-def _num_tokens(storage: Storage, info: DatasetInfo, split: SplitInfo) -> int | None:
-    spec = spec_of(info)
-    if spec is None or TOKENS not in info.fields:
-        return None
-    return num_tokens(RowIndex(storage, info, split), spec.dtype)
-
-
-def _labels_in_order(storage: Storage, info: DatasetInfo, split: SplitInfo) -> bool | None:
-    """:func:`in_class_order` of rows spread over the split."""
-    if "cls" not in info.fields or split.num_rows < 2:
-        return None
-    index = RowIndex(storage, info, split)
-    step = max(1, split.num_rows // ORDER_SAMPLES)
-    labels = index.table[::step, index.column["cls"]]
-    return in_class_order(labels[labels != NO_INT])
 
 
 def in_class_order(labels: Integers) -> bool | None:
@@ -188,7 +174,7 @@ def _lie_apart(place: Located, split: SplitInfo) -> bool:
     """Whether the first tar of others has members of one sample between those of another."""
     if not place.tars:
         return False
-    index = RowIndex(place.storage, place.info, split)
+    index = place.row_index(split.name)
     table = index.table[: split.shards[0].num_rows]
     starts = np.stack([table[:, index.column[f"{name}.start"]] for name in index.fields], 1)
     sizes = np.stack([table[:, index.column[f"{name}.size"]] for name in index.fields], 1)
@@ -224,8 +210,7 @@ def _how_to_open(path: Path | Url, place: Located) -> list[str]:
     else:
         lines.append(container.open_with(str(shard)))
     if TOKENS in place.info.fields and split.num_rows:
-        reader = ShardReader(place.storage, place.info, split)
-        lines += filter(None, [_memmap_line(path, reader, 0)])
+        lines += filter(None, [_memmap_line(path, place.reader(name), 0)])
     if (index := shard.with_suffix(".idx")).name in split.shards[0].file_bytes:
         lines.append(open_with_dali(str(shard), str(index), place.info.fields))
     return lines
@@ -238,7 +223,7 @@ def _recipes(path: Path | Url, place: Located) -> dict[str, str]:
     """Tool -> lines of Python, for the first split. Of tars made by others, shardkit alone: what
     else opens them is known to those who made them; and of what lies behind a URL."""
     split = next(iter(place.info.splits.values()))
-    reader = ShardReader(place.storage, place.info, split)
+    reader = place.reader(split.name)
     made = {"shardkit": _with_shardkit(path, place, split.name)}
     if isinstance(path, Url) or place.tars or not split.num_rows:
         return made

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 
 import numpy as np
 import xxhash
@@ -20,6 +19,7 @@ from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.manifest import DALI_INDEX, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
+from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums, fault_of, look_at, regions
 from shardkit.samples.encoding import TOKENS, Encoding, parse_npy
 from shardkit.samples.sample import Value
@@ -87,6 +87,7 @@ class VerifyResult:
         return not self.problems
 
 
+@dataclass
 class SplitCheck:
     """Checks one split, adding to the result.
 
@@ -94,26 +95,14 @@ class SplitCheck:
         whole: which of rows, names, find and sums are as they were written.
     """
 
-    def __init__(
-        self,
-        place: Located,
-        split: SplitInfo,
-        spec: TokenizerSpec | None,
-        recorded: RecordedSums,
-        result: VerifyResult,
-        bar: Progress,
-    ) -> None:
-        self._place = place
-        self.split = split
-        self._spec = spec
-        self._recorded = recorded
-        self.result = result
-        self.bar = bar
-        self._reader: ShardReader | None = None
-        self._told: set[int] = set()
-        self.whole: set[str] = set()
-        starts = accumulate((shard.num_rows for shard in split.shards), initial=0)
-        self._rows = [range(start, stop) for start, stop in pairwise(starts)]
+    place: Located
+    split: SplitInfo
+    recorded: RecordedSums
+    result: VerifyResult
+    bar: Progress
+    whole: set[str] = field(default_factory=set)
+    _reader: ShardReader | None = None
+    _told: set[int] = field(default_factory=set)
 
     def index(self) -> None:
         """Check rows, names, find and sums, and open those that are whole."""
@@ -121,7 +110,7 @@ class SplitCheck:
         for kind, loss in _WITHOUT.items():
             name = self.split.index_file(kind)
             num_bytes, digest = self.split.files[name]
-            if what := fault_of(self._place.storage, name, num_bytes, digest):
+            if what := fault_of(self.place.storage, name, num_bytes, digest):
                 self.add(name, f"{what}; {loss}")
             else:
                 self.result.num_bytes += num_bytes
@@ -130,7 +119,7 @@ class SplitCheck:
         if self._reader is None:
             return
         index = self._reader.index
-        self._tell(_wrong_rows(index, self._place.info.classes))
+        self._tell(_wrong_rows(index, self.place.info.classes))
         if self._told:  # the rest would follow from it
             return
         for rows in find_chunks(index) if self.split.has_checksums else ():
@@ -141,21 +130,20 @@ class SplitCheck:
     def open(self, whole: set[str]) -> None:
         """Open what is whole of rows, names, find and sums."""
         self.whole = whole
-        storage, info = self._place.storage, self._place.info
+        place = self.place
         if "sums" in whole and self.split.has_checksums:
-            self._recorded.add(storage, self.split)
+            self.recorded.add(place.storage, self.split)
         if {"rows", "names"} <= whole:
-            self._reader = ShardReader(storage, info, self.split, copied=True)
+            self._reader = ShardReader(place.storage, place.info, self.split, copied=True)
 
     def add(self, where: str, what: str, shard: int | None = None, key: str = "") -> None:
         self.result.problems.append(Problem(where, what, self.split.name, shard, key))
 
     def shard(self, number: int) -> None:
         """Check one shard's files, and the samples in it if they can be read."""
-        sizes, rows = self.split.shards[number].file_bytes, self._rows[number]
-        damages = {}
+        sizes, damages = self.split.shards[number].file_bytes, {}
         for name, num_bytes in sorted(sizes.items()):
-            damages[name] = look_at(self._place.storage, name, num_bytes, self._recorded)
+            damages[name] = look_at(self.place.storage, name, num_bytes, self.recorded)
             self.result.num_bytes += num_bytes
             self.bar.add(0, num_bytes)
         for name in filter(DALI_INDEX.fullmatch, sizes):
@@ -164,28 +152,29 @@ class SplitCheck:
             if what:
                 self.add(name, f"{what}; shardkit.dali.write_index(...) makes it anew", number)
         reader = None if any(damage.what for damage in damages.values()) else self._reader
-        broken = self._samples(reader, rows) if reader else np.zeros(0, np.int64)
+        broken = self._samples(reader, number) if reader else np.zeros(0, np.int64)
         for name, damage in damages.items():
             if damage.what:
-                self.add(name, f"{damage.what}; its {len(rows)} samples were not checked", number)
+                num_rows = self.split.shards[number].num_rows
+                self.add(name, f"{damage.what}; its {num_rows} samples were not checked", number)
             where, blocks = "", damage.blocks
             if reader is not None:
                 where, blocks = "that changes no sample, ", _outside(reader, broken, name, blocks)
             for first, last in regions(blocks, sizes[name]):
                 self.add(name, f"damage {where}in bytes {first} to {last}", number)
 
-    def _samples(self, reader: ShardReader, rows: range) -> Integers:
+    def _samples(self, reader: ShardReader, shard: int) -> Integers:
         """Return the broken rows, each named."""
-        broken = []
-        for start, stop in reader.row_ranges(rows.start, rows.stop):
-            piece = np.arange(start, stop, dtype=np.int64)
-            found = _broken(reader, piece) if self.split.has_checksums else []
-            whole = np.setdiff1d(piece, found)
+        broken, spec = list[int](), spec_of(self.place.info)
+        for start, stop in reader.row_ranges(*reader.index.row_starts[shard : shard + 2].tolist()):
+            whole = np.arange(start, stop, dtype=np.int64)
             if self.split.has_checksums:
+                found = _broken(reader, whole)
+                broken += found
+                whole = np.setdiff1d(whole, found)
                 self._tell(_wrong_labels(reader, whole))
-            if self._spec is not None and TOKENS in self._place.info.fields:
-                self._tell(_impossible_ids(reader, whole, self._spec))
-            broken += found
+            if spec is not None and TOKENS in self.place.info.fields:
+                self._tell(_impossible_ids(reader, whole, spec))
             self.result.num_samples += stop - start
             self.bar.add(stop - start, 0)
         self._tell((row, "its bytes differ from those packed") for row in broken)

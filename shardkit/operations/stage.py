@@ -126,7 +126,7 @@ def stage(
 
 def _lasting(place: Located) -> dict[str, Any]:
     """Return a record of what is copied, by which one begun from another dataset is refused."""
-    prints = [f"{name} {split.fingerprint}" for name, split in place.info.splits.items()]
+    prints = [" ".join(each) for each in place.info.fingerprints.items()]
     spec = {"kind": f"copy of {place.info.container}", "samples": ", ".join(prints)}
     return {"inputs": {}, "corpus": spec, "options": {}}
 

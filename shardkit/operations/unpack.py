@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +85,7 @@ def unpack(dataset: str | Path, dest: str | Path, *, progress: bool | None = Non
             f"{show_place(source)} holds ids of a tokenizer that does not keep text as it is: the"
             " original files cannot be written; `shardkit show` prints what the ids say"
         )
-    readers = [
-        ShardReader(place.storage, place.info, split) for split in place.info.splits.values()
-    ]
+    readers = [*place.readers().values()]
     # Files that the manifest itself holds, as YOLO's data.yaml.
     kept = {
         os.fsencode(path): text.encode("utf-8", "surrogatepass")
@@ -212,9 +210,8 @@ class _Writer:
         }
         self._folders = {b""}
         self.num_files = self.num_bytes = 0
-        self._numbers: dict[bytes, int] = {}
-        self._parts = array("q")
-        """The file's number, the offset in it, and the bytes of each part."""
+        self._parts: dict[bytes, tuple[str, array[int]]] = {}
+        """Path -> name in the work folder, and offset and bytes of each part, as they came."""
 
     def refuse_others(self, own: set[bytes]) -> None:
         """Raise DestinationError if something was there that is no file of the dataset."""
@@ -229,9 +226,9 @@ class _Writer:
         """Write a file, or the part of one at ``offset``; ``value`` comes in pieces."""
         check_path(path)
         if offset is not None:
-            number = self._numbers.setdefault(path, len(self._numbers))
-            num_bytes = self._append(str(number), value)
-            self._parts.extend([number, offset, num_bytes])
+            name, parts = self._parts.setdefault(path, (str(len(self._parts)), array("q")))
+            num_bytes = self._append(name, value)
+            parts.extend([offset, num_bytes])
         elif path in self.found:
             num_bytes = self._compare(path, value)
         else:
@@ -295,22 +292,16 @@ class _Writer:
         Raises:
             DataError: two parts overlap.
         """
-        numbers, offsets, sizes = np.array(self._parts, np.int64).reshape(-1, 3).T
-        by_file = np.argsort(numbers, kind="stable")
-        ends = np.searchsorted(numbers[by_file], np.arange(len(self._numbers) + 1)).tolist()
-        for (path, number), (start, stop) in zip(
-            self._numbers.items(), pairwise(ends), strict=True
-        ):
-            own = by_file[start:stop]
-            order = np.argsort(offsets[own], kind="stable")
-            at, until = offsets[own][order], (offsets + sizes)[own][order]
+        for path, (name, flat) in self._parts.items():
+            offsets, sizes = np.array(flat, np.int64).reshape(-1, 2).T
+            order = np.argsort(offsets, kind="stable")
+            at, until = offsets[order], (offsets + sizes)[order]
             if (at[1:] < until[:-1]).any():
                 raise DataError(
                     f"two samples hold the same part of {show_path(path)}; the dataset is damaged"
                 )
-            name = str(number)
             with open(os.open(name, _READ, dir_fd=self._work_fd), "rb", buffering=0) as parts:
-                in_order = _in_order(parts.fileno(), sizes[own], order)
+                in_order = _in_order(parts.fileno(), sizes, order)
                 if path in self.found:
                     self._compare(path, in_order)
                     continue

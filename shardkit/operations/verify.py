@@ -185,9 +185,8 @@ def _compare(originals: Originals, result: VerifyResult, progress: bool | None) 
 
 
 def _checks(place: Located, result: VerifyResult, bar: Progress) -> list[SplitCheck]:
-    recorded, spec = RecordedSums(), spec_of(place.info)
-    splits = place.info.splits.values()
-    return [SplitCheck(place, split, spec, recorded, result, bar) for split in splits]
+    recorded, splits = RecordedSums(), place.info.splits.values()
+    return [SplitCheck(place, split, recorded, result, bar) for split in splits]
 
 
 # --- on a Ray cluster, a task a shard -----------------------------------------------------
@@ -232,24 +231,20 @@ def _check_on_ray(
         finally:
             calls.cancel()
     for split, shard in jobs:
-        _add(checks[split], shard, answers[split, shard])
-
-
-def _add(check: SplitCheck, number: int, answer: Answer) -> None:
-    done = answer["done"]
-    if not done["problem"]:
-        check.result.num_samples += done["num_samples"]
-        check.result.num_bytes += done["num_bytes"]
-        return
-    before = len(check.result.problems)
-    check.shard(number)
-    if len(check.result.problems) == before:
-        check.add(
-            check.split.stem(number),
-            f"{answer['node']} finds it broken, and this machine does not: {done['problem']}; the"
-            " dataset must be a folder that all machines of the cluster share",
-            number,
-        )
+        check, answer = checks[split], answers[split, shard]
+        done = answer["done"]
+        if not done["problem"]:
+            check.result.num_samples += done["num_samples"]
+            check.result.num_bytes += done["num_bytes"]
+            continue
+        before = len(check.result.problems)
+        check.shard(shard)
+        if len(check.result.problems) == before:
+            what = (
+                f"{answer['node']} finds it broken, and this machine does not: {done['problem']};"
+                " the dataset must be a folder that all machines of the cluster share"
+            )
+            check.add(check.split.stem(shard), what, shard)
 
 
 def check_shard(told: Told, item: Told) -> Answer:
