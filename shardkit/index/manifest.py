@@ -26,6 +26,7 @@ from shardkit.storage.interface import Storage
 from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors
+from shardkit.tokens.spec import TokenizerSpec
 
 VERSION = 2
 """Of what is packed. Version 1 had no checksums in its row index; it was never released, so nothing
@@ -162,6 +163,13 @@ class DatasetInfo:
     def version(self) -> int:
         """The number of this version; the first is 1."""
         return self.history[-1].number if self.history else 1
+
+    @property
+    def tokenizer(self) -> TokenizerSpec | None:
+        """The tokenizer; None if there are no tokens. Raises FormatError: what is said of it is
+        damaged."""
+        tokens = self.provenance.tokens
+        return None if tokens is None else TokenizerSpec.from_json(tokens)
 
     @property
     def num_rows(self) -> dict[str, int]:

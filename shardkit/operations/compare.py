@@ -156,8 +156,6 @@ class Originals:
 
     def _find(self, split: str, key: bytes, paths: bytes) -> tuple[str, int] | None:
         """Split and row of the sample of this key that these paths, encoded, became."""
-        originals = paths.split(b"\0")
-        stems = tuple(path.rpartition(b".")[0] or path for path in originals)
         for name in sorted(self._readers, key=lambda name: name != split):
             index = self._readers[name].index
             if (row := index.find(key)) is None:
@@ -166,7 +164,8 @@ class Originals:
                 return name, row
             # --val-fraction moves samples to another split than the input's own; one of an equal
             # name that was there before came from other files, whatever their endings are now.
-            packed = index.name(row)[1].split(b"\0")
+            packed, originals = index.name(row)[1].split(b"\0"), paths.split(b"\0")
+            stems = tuple(path.rpartition(b".")[0] or path for path in originals)
             is_shared = any(path.startswith(stems) for path in packed)
             if not self.rewritten:
                 is_shared = not {*packed}.isdisjoint(originals)
@@ -175,7 +174,7 @@ class Originals:
         return None
 
     def _files(self, key: bytes, paths: bytes, fields: dict[str, Value]) -> dict[str, File]:
-        """The fields that came from files; of a label that came from a folder's name, see above."""
+        """Return the fields that came from files; the class's docstring tells when labels count."""
         found = unpack_paths(key, paths, [*fields])
         files = {name: (path, offset, fields[name]) for name, path, offset in found}
         if not self.rewritten:
@@ -210,7 +209,7 @@ Opener = Callable[[bool | None], AbstractContextManager[Originals]]
 
 
 def originals_of(place: Located, against: Any) -> Opener:
-    """What ``verify`` was given to compare a dataset with.
+    """Return what opens the input that ``verify`` was given to compare a dataset with.
 
     Rows of a dataset of Hugging Face are taken when it is opened, into a folder that goes at the
     end; it is said here already if they cannot be what was packed.
@@ -248,7 +247,7 @@ def originals_of(place: Located, against: Any) -> Opener:
 
 
 def _objects(place: Located, source: Any) -> Corpus:
-    """The samples of an object, as they were packed. Raises CorpusError if they were not."""
+    """Return the samples of an object, as they were packed. Raises CorpusError if they were not."""
     spec = place.info.provenance.spec
     if place.info.provenance.kind not in ("objects", "stream"):
         raise CorpusError(f"{place.shown} was not packed from a Python object: give its files")
@@ -257,11 +256,9 @@ def _objects(place: Located, source: Any) -> Corpus:
             f"{place.shown} was packed by fn={spec['fn'][0]}: give a function that yields its"
             " samples, or a list of them"
         )
-    names, fields = spec.get("names"), place.info.provenance.fields
-    form = SampleForm(
-        names=None if names is None else tuple(names),
-        fields=None if fields is None else tuple(fields),
-    )
+    held = spec.get("names"), place.info.provenance.fields
+    names, fields = (None if each is None else tuple(each) for each in held)
+    form = SampleForm(names=names, fields=fields)
     return open_objects(source, None, form, place.info.classes)
 
 
@@ -275,7 +272,7 @@ def _spooled(place: Located, splits: dict[str, Any], progress: bool | None) -> I
 
 
 def _input_at(place: Located, source: Path) -> Corpus:
-    """The input of a dataset as a corpus. Raises CorpusError."""
+    """Return the input of a dataset as a corpus. Raises CorpusError."""
     provenance = place.info.provenance
     if provenance.kind == TARS_KIND and is_tar_source(source):
         return dataset_corpus(locate(source))

@@ -13,7 +13,6 @@ from shardkit.index.manifest import DatasetInfo
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import Value
 from shardkit.tokens.load import open_tokenizer
-from shardkit.tokens.spec import TokenizerSpec
 from shardkit.tokens.tokenizer import Tokenizer
 
 TEXT = "txt"
@@ -21,16 +20,6 @@ TEXT = "txt"
 
 STEP_IDS = 1 << 20
 """Ids decoded at a time: some 4 MB of text."""
-
-
-def spec_of(info: DatasetInfo) -> TokenizerSpec | None:
-    """What a dataset says of its tokenizer; None if it holds no tokens.
-
-    Raises:
-        FormatError: that is damaged.
-    """
-    raw = info.provenance.tokens
-    return None if raw is None else TokenizerSpec.from_json(raw)
 
 
 class Texts:
@@ -42,17 +31,17 @@ class Texts:
 
     @classmethod
     def of(cls, folder: Path, info: DatasetInfo) -> Self | None:
-        """None where there are no tokens, or the tokenizer is not known.
+        """Return None where there are no tokens, or the tokenizer is not known.
 
         Raises:
             DataError: the tokenizer's file is damaged or gone.
             UsageError: the library that reads it is not installed.
         """
-        spec = spec_of(info)
+        spec = info.tokenizer
         return None if spec is None or spec.kind is None else cls(open_tokenizer(folder, spec))
 
     def pieces(self, value: Value) -> Iterator[bytes]:
-        """A document's text, in pieces; ``value`` is its canonical value.
+        """Yield a document's text, in pieces; ``value`` is its canonical value.
 
         Only of a lossless tokenizer are they, joined, what decoding all at once gives.
         """
@@ -81,7 +70,7 @@ class Texts:
         return at == len(original)
 
     def _own(self, value: Value) -> Tokens:
-        """A document's ids without BOS and EOS."""
+        """Return a document's ids without BOS and EOS."""
         ids = parse_npy(value)
         if self.spec.bos is not None and len(ids) and ids[0] == self.spec.bos:
             ids = ids[1:]

@@ -19,7 +19,8 @@ from shardkit.shards.locate import Located, locate_place
 
 
 def summed_index(place: Located, name: str) -> RowIndex:
-    """Raises UsageError if its samples have no checksums, as those in tars of others have not."""
+    """Return the rows of a split. Raises UsageError if they have no checksums, as those in tars of
+    others have not."""
     if not place.info.splits[name].has_checksums:
         raise UsageError(
             f"{place.shown} was not packed by shardkit, and has no checksums to compare;"
@@ -104,10 +105,8 @@ def diff(
     names = dict.fromkeys(name for place in places for name in place.info.splits)
     splits = {}
     for name in names:
-        one, other = (
-            summed_index(place, name) if name in place.info.splits else None for place in places
-        )
-        splits[name] = _compare(one, other, limit)
+        held = [summed_index(p, name) if name in p.info.splits else None for p in places]
+        splits[name] = _compare(held[0], held[1], limit)
     before, after = (place.info.classes or [] for place in places)
     gone, new = set(before) - set(after), set(after) - set(before)
     numbers = {name: number for number, name in enumerate(after)}
@@ -151,7 +150,7 @@ def _compare(one: RowIndex | None, other: RowIndex | None, limit: int) -> SplitD
 
 
 def _pieces(index: RowIndex, bounds: list[int]) -> Iterator[_Rows]:
-    """The rows whose keys' hashes lie between each two bounds. Raises IndexFileError."""
+    """Yield the rows whose keys' hashes lie between each two bounds. Raises IndexFileError."""
     order = index.by_key_hash()
     find, table_file = map(index.split.index_file, ("find", "rows"))
     unsorted = IndexFileError(
@@ -174,8 +173,8 @@ def _pieces(index: RowIndex, bounds: list[int]) -> Iterator[_Rows]:
 
 
 def _compare_piece(found: SplitDiff, ours: _Rows, theirs: _Rows, limit: int) -> None:
-    """Where both have one hash of a key once, and one checksum, that is one sample; else names
-    decide, as two keys may have one hash."""
+    """Compare some rows. If both have a hash of a key once, and one checksum, that is one sample;
+    else names decide, as two keys may have one hash."""
     both = np.intersect1d(_once(ours.keys), _once(theirs.keys), assume_unique=True)
     at, there = ours.keys.searchsorted(both), theirs.keys.searchsorted(both)
     is_same = ours.sums[at] == theirs.sums[there]

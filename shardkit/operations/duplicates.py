@@ -53,7 +53,7 @@ class Duplicates:
 
 
 def find_duplicates(place: Located, most_examples: int = 10) -> Duplicates:
-    """By the 64-bit checksums that the index has; it takes some 40 bytes of memory a sample.
+    """Find them by the 64-bit checksums that the index has, in some 40 bytes of memory a sample.
 
     Raises:
         UsageError: it is tars of others, which have no checksums. IndexFileError: it is damaged.
@@ -116,8 +116,8 @@ def labels_of(index: RowIndex) -> Integers:
 
 
 def plain_labels(index: RowIndex) -> Mask:
-    """(num_rows,) bool: whether a class is absent, or its value is its number in decimal digits, as
-    ``pack`` writes it."""
+    """Return (num_rows,) bool: whether a class is absent, or its value is its number in decimal
+    digits, as ``pack`` writes it."""
     found = np.ones(index.split.num_rows, bool)
     if LABEL not in index.column:
         return found

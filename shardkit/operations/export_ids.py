@@ -18,9 +18,7 @@ import numpy as np
 
 from shardkit.arrays import Integers, Tokens
 from shardkit.errors import FormatError, UsageError
-from shardkit.operations.detokenize import spec_of
 from shardkit.samples.encoding import TOKENS, parse_npy
-from shardkit.samples.sample import Value
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
 from shardkit.system.progress import Progress
@@ -30,7 +28,6 @@ from shardkit.tokens.load import open_tokenizer
 
 MAX_DOCUMENT = 2**31 - 1
 """Tokens of a document that Megatron's index can tell."""
-
 
 WRITE_BYTES = 1 << 20
 
@@ -55,29 +52,21 @@ class Exported:
     notes: list[str] = field(default_factory=list)
 
 
-def _blocks(reader: ShardReader) -> Iterator[tuple[int, list[Tokens | None]]]:
-    """Yield (first row, ids of it and of those that follow) of all rows, as many as fit into memory
-    at once; None where there are none.
+def _blocks(reader: ShardReader) -> Iterator[tuple[int, dict[int, Tokens]]]:
+    """Yield how many rows follow, as many as fit into memory, and row -> ids of those with tokens.
 
     Raises:
         DataError: what is stored is damaged, or is no ids.
     """
     for start, stop in reader.row_ranges(0, len(reader.index.table)):
-        none: list[Value | None] = [None] * (stop - start)
-        values = reader.samples(start, stop).columns.get(TOKENS, none)
-        yield (
-            start,
-            [v if v is None else _ids(reader, v, row) for row, v in enumerate(values, start)],
-        )
-
-
-def _ids(reader: ShardReader, value: Value, row: int) -> Tokens:
-    ids = parse_npy(value)
-    if ids.ndim != 1 or ids.dtype.kind not in "ui":
-        raise FormatError(
-            f"{reader.where(row)}: its tokens are {ids.dtype}{list(ids.shape)}, expected ids"
-        )
-    return ids
+        found = {}
+        for row, value in enumerate(reader.samples(start, stop).columns.get(TOKENS, ()), start):
+            if value is not None:
+                ids = found[row] = parse_npy(value)
+                if ids.ndim != 1 or ids.dtype.kind not in "ui":
+                    what = f"its tokens are {ids.dtype}{list(ids.shape)}, expected ids"
+                    raise FormatError(f"{reader.where(row)}: {what}")
+        yield stop - start, found
 
 
 def _narrowed(reader: ShardReader, ids: Tokens, row: int, dtype: np.dtype[Any]) -> Tokens:
@@ -105,7 +94,7 @@ class IdsExport:
 
     def __init__(self, place: Located) -> None:
         self._place = place
-        self._spec = spec_of(place.info)
+        self._spec = place.info.tokenizer
         if TOKENS not in place.info.fields:
             held = ", ".join(place.info.fields)
             raise UsageError(
@@ -135,7 +124,7 @@ class IdsExport:
             vocab_size = self._spec.vocab_size
         else:  # one more than the largest id
             blocks = (block for reader in readers.values() for _, block in _blocks(reader))
-            filled = (ids for block in blocks for ids in block if ids is not None and len(ids))
+            filled = (ids for block in blocks for ids in block.values() if len(ids))
             vocab_size = max((int(ids.max()) for ids in filled), default=-1) + 1
         dtype = self.dtype_for(vocab_size)
         done, counts = Exported(), dict[str, dict[str, int]]()
@@ -166,12 +155,8 @@ class IdsExport:
             open(f"{prefix}.bin", "wb", buffering=WRITE_BYTES) as out,
             lengths.open("wb", buffering=WRITE_BYTES) as lengths_out,
         ):
-            for start, block in _blocks(reader):
-                documents = [
-                    _narrowed(reader, ids, row, dtype)
-                    for row, ids in enumerate(block, start)
-                    if ids is not None
-                ]
+            for num_rows, block in _blocks(reader):
+                documents = [_narrowed(reader, ids, row, dtype) for row, ids in block.items()]
                 for ids in documents:
                     out.write(ids.data)
                 sizes = np.array([len(ids) for ids in documents], "<i8")
@@ -179,7 +164,7 @@ class IdsExport:
                 num_tokens = int(sizes.sum())
                 counts["documents"] += len(documents)
                 counts["tokens"] += num_tokens
-                bar.add(len(block), num_tokens * dtype.itemsize)
+                bar.add(num_rows, num_tokens * dtype.itemsize)
         self.write_index(prefix, lengths, dtype)
         lengths.unlink()
         return counts
@@ -243,7 +228,7 @@ class MegatronExport(IdsExport):
 
 
 def _parts(lengths: Path) -> Iterator[Integers]:
-    """(n,) int64 lengths of some documents, until all were given."""
+    """Yield (n,) int64 lengths of some documents, until all were given."""
     with lengths.open("rb") as file:
         while data := file.read(8 * INDEX_STEP):
             part: Integers = np.frombuffer(data, "<i8")

@@ -152,8 +152,8 @@ def _has(reader: ShardReader, field: str) -> Mask:
 
 
 def _array_type(readers: dict[str, ShardReader], field: str) -> ArrayType | None:
-    """The type of all values of a field, if they have one. What is stored typed says it without
-    being read."""
+    """Return the type of all values of a field, if they have one. What is stored typed says it
+    without being read."""
     found: set[ArrayType | None] = set()
     for reader in readers.values():
         starts = reader.index.row_starts.tolist()
@@ -182,7 +182,7 @@ def array_type(values: Sequence[Value | None]) -> set[ArrayType | None]:
 
 
 def _type_of(dtype: np.dtype[Any], ndim: int) -> ArrayType | None:
-    """None for what no column of numbers holds: complex numbers, and those of 16 bytes."""
+    """Return None for what no column of numbers holds: complex numbers, and those of 16 bytes."""
     if not is_plain_dtype(dtype) or dtype.kind == "c" or dtype.itemsize > 8:
         return None
     return ArrayType(dtype.newbyteorder("=").str, ndim)
@@ -194,7 +194,7 @@ def columns_for(
     arrays: Mapping[str, ArrayType],
     has_labels: bool,
 ) -> list[ExportColumn]:
-    """The columns, media first.
+    """Return the columns, media first.
 
     Args:
         fields: all names. together: pairs of them, in order of name, that some sample has both of.
@@ -236,7 +236,7 @@ def _kind_and_name(field: str, arrays: Collection[str], has_labels: bool) -> tup
 
 
 def with_names(columns: Sequence[ExportColumn], info: DatasetInfo) -> list[ExportColumn]:
-    """The same columns; those of class numbers with their names: ``label``, and the further ones
+    """Return the columns, those of class numbers with their names: ``label``, and the further ones
     whose names are kept in the manifest (CIFAR-100's ``fine_label`` and ``coarse_label``)."""
     further, made = names_by_field(info.provenance.spec), []
     for column in columns:
@@ -254,14 +254,14 @@ def with_names(columns: Sequence[ExportColumn], info: DatasetInfo) -> list[Expor
 
 
 def names_by_field(spec: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Field -> names, of a dataset that was packed from tables."""
+    """Return field -> names, of a dataset that was packed from tables."""
     fields = _fields(spec)
     found = {fields.get(column): names for column, names in _names(spec).items()}
     return {field: names for field, names in found.items() if field and can_be_classes(names)}
 
 
 def _fields(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Column -> its field, of columns of arrays; the manifest is not trusted."""
+    """Return column -> its field, of columns of arrays; the manifest is not trusted."""
     columns = spec.get("columns")
     if spec.get("kind") == "rows":  # split -> of each column name, field, and how it is stored
         parts = columns.values() if isinstance(columns, dict) else ()
@@ -276,7 +276,7 @@ def _fields(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _names(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Column -> names; of rows they stand by their numbers, which here must be all from 0 on."""
+    """Return column -> names; those of rows stand by their numbers, which must be all from 0 on."""
     names = spec.get("names")
     found = dict(names) if isinstance(names, dict) else {}
     for column, own in found.items():
@@ -286,7 +286,7 @@ def _names(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes_on_names(columns: Sequence[ExportColumn], info: DatasetInfo) -> list[str]:
-    """The names for which the table has no place, a line each."""
+    """Return what there is to say of names for which the table has no place, a line each."""
     notes = []
     spec = info.provenance.spec
     kept = {column.fields[0] for column in columns if column.names}
@@ -303,14 +303,14 @@ def notes_on_names(columns: Sequence[ExportColumn], info: DatasetInfo) -> list[s
 
 
 def can_be_classes(names: object) -> bool:
-    """Whether these are the names of a ``ClassLabel``, which wants each once."""
+    """Return True if these can be the names of a ``ClassLabel``, which wants each once."""
     if not isinstance(names, list | tuple) or not names:
         return False
     return all(isinstance(name, str) for name in names) and len({*names}) == len(names)
 
 
 def features_of(columns: Sequence[ExportColumn]) -> dict[str, dict[str, Any]]:
-    """Column -> feature, as ``datasets`` has them in JSON, the key of samples among them."""
+    """Return column -> feature, as ``datasets`` has them in JSON, the key of samples among them."""
     features = {column.name: _feature(column) for column in columns}
     return features | {KEY: {"dtype": "string", "_type": "Value"}}
 
@@ -391,7 +391,7 @@ def _converted(samples: SampleBatch, i: int, field: str, value: Value, column: E
 
 
 def _path(samples: SampleBatch, i: int, field: str) -> str:
-    """Where a value came from; of one that came from no file, what unpacking would call it."""
+    """Return where a value came from; if from no file, what unpacking would call it."""
     key = samples.keys[i]
     for name, path, _ in unpack_paths(key, samples.paths[i], [*samples.fields(i)]):
         if name == field:
@@ -400,7 +400,7 @@ def _path(samples: SampleBatch, i: int, field: str) -> str:
 
 
 def lists_of(arrays: Sequence[Array | None], kind: ArrayType) -> Any:
-    """Arrays of one number of axes as nested lists, a list an axis, of elements of one dtype.
+    """Return arrays with equally many axes as nested lists, a list an axis, of one dtype.
 
     All elements lie end to end in one buffer, and offsets cut it, so that none becomes an object of
     Python.

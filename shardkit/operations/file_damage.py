@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import xxhash
@@ -17,20 +17,12 @@ from shardkit.system.file_io import BLOCK_BYTES
 NO_SUMS: Hashes = np.zeros(0, np.uint64)
 
 
-@dataclass(frozen=True)
-class Damage:
-    """What is wrong with a file: ``what``, if it is no use at all, or its broken ``blocks``."""
-
-    what: str = ""
-    blocks: list[int] = field(default_factory=list)
+Damage = tuple[str, list[int]]
+"""What is wrong with a file, if it is no use at all, else the numbers of its broken blocks."""
 
 
 class RecordedSums(dict[str, Hashes]):
     """Name of a shard file -> its block checksums, of all splits that were added."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._holders: dict[bytes, str] = {}
 
     def add(self, storage: Storage, split: SplitInfo) -> None:
         """Read a split's ``.sums``.
@@ -46,11 +38,12 @@ class RecordedSums(dict[str, Hashes]):
             self[name] = flat[at : at + count]
             at += count
 
+    @cached_property
+    def _holders(self) -> dict[bytes, str]:
+        return {_digest(self[name]): name for name in reversed(self)}
+
     def holder(self, found: Hashes) -> str:
-        """The file that these should be the checksums of; ``""`` if there is none."""
-        if not self._holders:
-            for name, sums in self.items():
-                self._holders.setdefault(_digest(sums), name)
+        """Return the file that these should be the checksums of; ``""`` if there is none."""
         return self._holders.get(_digest(found), "")
 
 
@@ -66,24 +59,23 @@ def look_at(storage: Storage, name: str, num_bytes: int, recorded: RecordedSums)
         if name in recorded:
             found = _block_sums(storage, name, size)
     except ShardMissingError:
-        return Damage("is missing")
+        return "is missing", []
     except IndexFileError:
-        return Damage("is no regular file")
+        return "is no regular file", []
     except DataError as error:
         reason = error.__cause__
-        return Damage(
-            f"cannot be read: {reason.strerror if isinstance(reason, OSError) else error}"
-        )
+        why = reason.strerror if isinstance(reason, OSError) else error
+        return f"cannot be read: {why}", []
     if not np.array_equal(found, expected) and (holder := recorded.holder(found)):
-        return Damage(f"holds what belongs in {holder}: swapped, or copied over it")
+        return f"holds what belongs in {holder}: swapped, or copied over it", []
     if size != num_bytes:
-        return Damage(f"has {size} bytes, expected {num_bytes}")
-    return Damage("", np.flatnonzero(found != expected).tolist())
+        return f"has {size} bytes, expected {num_bytes}", []
+    return "", np.flatnonzero(found != expected).tolist()
 
 
 def fault_of(storage: Storage, name: str, num_bytes: int, digest: int) -> str:
     """Return what is wrong with a file of which the checksum of all bytes is known, if anything."""
-    if what := look_at(storage, name, num_bytes, RecordedSums()).what:
+    if what := look_at(storage, name, num_bytes, RecordedSums())[0]:
         return what
     try:
         data = storage.contents(name, num_bytes, copied=True)
@@ -93,7 +85,7 @@ def fault_of(storage: Storage, name: str, num_bytes: int, digest: int) -> str:
 
 
 def _block_sums(storage: Storage, name: str, size: int) -> Hashes:
-    """XXH3-64 of each block, as :func:`shardkit.system.file_io.block_sums` makes them."""
+    """Return the XXH3-64 of each block, as :func:`shardkit.system.blocks.block_sums` does."""
     files = storage.files([name], [size], copied=True)
     whole = np.array([[0, 0, size]], np.int64).T
     files.announce(*whole)
@@ -103,7 +95,7 @@ def _block_sums(storage: Storage, name: str, size: int) -> Hashes:
 
 
 def regions(blocks: list[int], num_bytes: int) -> Iterator[tuple[int, int]]:
-    """(first, last) byte of each run of blocks of a file of ``num_bytes``."""
+    """Yield (first, last) byte of each run of blocks of a file of ``num_bytes``."""
     for i, block in enumerate(blocks):
         if i == 0 or blocks[i - 1] != block - 1:
             first = block

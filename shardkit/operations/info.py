@@ -20,16 +20,9 @@ from shardkit.formats.dali_index import dali_reader, open_with_dali
 from shardkit.formats.huggingface_card import CARD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.count_tokens import num_tokens
-from shardkit.index.manifest import (
-    INDEX_NAME,
-    SHARD_FILE,
-    SplitInfo,
-    read_info,
-    versions_at,
-)
+from shardkit.index.manifest import INDEX_NAME, SHARD_FILE, SplitInfo, read_info, versions_at
 from shardkit.index.rows import NO_INT
 from shardkit.index.version_line import VersionLine
-from shardkit.operations.detokenize import spec_of
 from shardkit.operations.duplicates import Duplicates, find_duplicates
 from shardkit.remote.urls import Url, as_place
 from shardkit.samples.encoding import TOKENS
@@ -125,7 +118,7 @@ def info(dataset: str | Path, *, version: int | None = None, duplicates: bool = 
 
 
 def _summarise(place: Located, split: SplitInfo) -> SplitSummary:
-    fields, spec, tokens = place.info.fields, spec_of(place.info), None
+    fields, spec, tokens = place.info.fields, place.info.tokenizer, None
     if spec is not None and TOKENS in fields:
         tokens = num_tokens(place.row_index(split.name), spec.dtype)
     in_order = None
@@ -148,16 +141,14 @@ def _summarise(place: Located, split: SplitInfo) -> SplitSummary:
 
 def _encoding(split: SplitInfo, name: str) -> str:
     found = set()
-    for layout in split.layouts:
-        if name in layout:
-            encoding = layout[name]
-            shape = list(encoding.shape) if encoding.dtype else ""
-            found.add(f"{encoding.kind} {encoding.dtype}{shape} {encoding.codec}".strip())
+    for encoding in filter(None, (layout.get(name) for layout in split.layouts)):
+        shape = list(encoding.shape) if encoding.dtype else ""
+        found.add(f"{encoding.kind} {encoding.dtype}{shape} {encoding.codec}".strip())
     return " or ".join(sorted(found)) or "absent"
 
 
 def in_class_order(labels: Integers) -> bool | None:
-    """Whether equal labels lie together, in whatever order of classes; None if all are equal.
+    """Return True if equal labels lie together, in any order of classes; None if all are equal.
 
     Labels of which each occurs once lie together in any order: those must be sorted.
     """
@@ -171,7 +162,7 @@ def in_class_order(labels: Integers) -> bool | None:
 
 
 def _lie_apart(place: Located, split: SplitInfo) -> bool:
-    """Whether the first tar of others has members of one sample between those of another."""
+    """Return True if the first tar of others has members of one sample between those of another."""
     if not place.tars:
         return False
     index = place.row_index(split.name)
@@ -185,8 +176,8 @@ def _lie_apart(place: Located, split: SplitInfo) -> bool:
 
 
 def _how_to_open(path: Path | Url, place: Located) -> list[str]:
-    """A line of Python for shardkit, and one or two for the first shard alone; behind a URL other
-    tools have ways of their own."""
+    """Return a line of Python for shardkit, and one or two for the first shard alone; behind a URL
+    other tools have ways of their own."""
     name, split = next(iter(place.info.splits.items()))
     opener = f"open({str(path)!r}, split={name!r})"
     if place.info.provenance.tokens is not None:
@@ -220,8 +211,8 @@ def _how_to_open(path: Path | Url, place: Located) -> list[str]:
 
 
 def _recipes(path: Path | Url, place: Located) -> dict[str, str]:
-    """Tool -> lines of Python, for the first split. Of tars made by others, shardkit alone: what
-    else opens them is known to those who made them; and of what lies behind a URL."""
+    """Return tool -> lines of Python, for the first split. For tars made by others, and behind a
+    URL, that is shardkit alone: what else opens them is known to those who made them."""
     split = next(iter(place.info.splits.values()))
     reader = place.reader(split.name)
     made = {"shardkit": _with_shardkit(path, place, split.name)}
@@ -266,7 +257,7 @@ def _with_shardkit(path: Path | Url, place: Located, split: str) -> str:
 
 
 def _after(path: Path, to: str, then: str) -> str:
-    """A comment: what to convert to, and what to do with that; ``{}`` stands for its folder."""
+    """Return a comment: what to convert to, and what to do with that; ``{}`` is its folder."""
     command = f"shardkit convert {shlex.quote(show_path(path))} --to {to}"
     return f"# after `{command}`: {then.format(f'{show_path(path.resolve().name)}-{to}')}"
 
@@ -292,12 +283,9 @@ def _with_huggingface(path: Path, place: Located, reader: ShardReader) -> str:
     return "\n".join(lines)
 
 
-# --- tokens -------------------------------------------------------------------------------
-
-
 def _memmap_line(path: Path, reader: ShardReader, shard: int) -> str | None:
-    """The line of Python that maps the ids of a shard, from where they begin behind the header of
-    their file; None where they lie in no file of their own."""
+    """Return the line of Python that maps the ids of a shard, from where they begin behind the
+    header of their file; None where they lie in no file of their own."""
     name, encoding = reader.file_of(shard, TOKENS), reader.encoding(shard, TOKENS)
     first, last = reader.index.row_starts[shard : shard + 2].tolist()
     column = reader.index.column[f"{TOKENS}.start"]
@@ -311,7 +299,7 @@ def _memmap_line(path: Path, reader: ShardReader, shard: int) -> str | None:
 
 
 def _with_dali(path: Path, place: Located, reader: ShardReader) -> str:
-    """DALI's own reader, where its index lies beside the tars; else any dataset as a source."""
+    """Use DALI's own reader, where its index lies beside the tars; else any dataset as a source."""
     split = reader.index.split
     pictures = ";".join(name for name in place.info.fields if name in IMAGE_FIELDS)
     size = min(DALI_BATCH, split.num_rows)
@@ -327,12 +315,10 @@ def _with_dali(path: Path, place: Located, reader: ShardReader) -> str:
         ]
         how = "num_outputs=1, batch=True, batch_info=True"
         call = f"fn.external_source(source=feed, {how})[0]"
-    return "\n".join(
-        [
-            *lines,
-            f"with Pipeline(batch_size={size}, num_threads=2, device_id=None) as pipeline:",
-            f"    pictures = {call}",
-            "    pipeline.set_outputs(pictures)",
-            "outputs = pipeline.run()",
-        ]
-    )
+    lines += [
+        f"with Pipeline(batch_size={size}, num_threads=2, device_id=None) as pipeline:",
+        f"    pictures = {call}",
+        "    pipeline.set_outputs(pictures)",
+        "outputs = pipeline.run()",
+    ]
+    return "\n".join(lines)

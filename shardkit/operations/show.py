@@ -20,7 +20,6 @@ from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sheet import Tile, contact_sheet
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, IMAGE_FIELDS, image_field
 from shardkit.index.rows import NO_INT
-from shardkit.operations.detokenize import spec_of
 from shardkit.order.epochs import Order
 from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import TOKENS, parse_npy
@@ -28,6 +27,7 @@ from shardkit.samples.sample import Value
 from shardkit.shards.stored import Gather
 from shardkit.system.paths import as_path, show_path
 from shardkit.tokens.load import open_tokenizer
+from shardkit.tokens.tokenizer import Tokenizer
 
 TEXT_BYTES = 2000
 """Of a text that are read."""
@@ -74,21 +74,20 @@ class FieldView:
     thumbnail: Any = None
 
 
+@dataclass(frozen=True)
 class Looker:
-    """Looks at samples of one split. ``notes`` say what could not be shown at all."""
+    """Looks at samples of one split."""
 
-    def __init__(self, dataset: Dataset, *, thumbnails: bool) -> None:
-        self._dataset = dataset
-        self._thumbnails = thumbnails
-        self.notes: list[str] = []
-        self._tokenizer = _tokenizer(dataset, self.notes)
+    dataset: Dataset
+    tokenizer: Tokenizer | None
+    has_thumbnails: bool
 
     def look(self, row: int) -> list[FieldView]:
-        """What there is of each field that the sample has."""
-        reader = self._dataset.reader
+        """Return what there is of each field that the sample has."""
+        reader = self.dataset.reader
         batch = reader.gather(np.array([row], np.int64))
         looks = []
-        for name in self._dataset.fields:
+        for name in self.dataset.fields:
             size = int(reader.places(batch, name)[1][0])
             if size < 0:
                 continue
@@ -101,7 +100,7 @@ class Looker:
         return looks
 
     def _look(self, batch: Gather, name: str) -> FieldView:
-        reader = self._dataset.reader
+        reader = self.dataset.reader
         (stored,) = reader.stored(batch, name)
         (encoding,) = reader.encodings(batch.shards, name)
         value: Value = stored if stored is not None else b""
@@ -112,7 +111,7 @@ class Looker:
             number = int(batch.table[0, reader.index.column["cls"]])
             if number == NO_INT:
                 return _text(name, value)
-            classes = self._dataset.classes or []
+            classes = self.dataset.classes or []
             what = f"{number} {classes[number]}" if 0 <= number < len(classes) else f"{number}"
             return FieldView(ShownField(name, "class", what, len(value)))
         if name == TOKENS or _ending(name) == "npy":
@@ -120,7 +119,7 @@ class Looker:
         kind = None if _ending(name) in _TEXTS else image_field(bytes(value[:HEAD_BYTES]))
         if kind is None and _ending(name) not in _PICTURES:
             return _text(name, value)
-        small = sheet.thumbnail(value) if self._thumbnails else None
+        small = sheet.thumbnail(value) if self.has_thumbnails else None
         try:
             head = header(value)
             what = f"{head.field} {head.width} x {head.height}"
@@ -130,7 +129,7 @@ class Looker:
 
     def _array(self, name: str, array: Array) -> FieldView:
         if name == RAW_FIELD and array.dtype == np.uint8 and array.shape[2:] == (3,):
-            small = sheet.thumbnail_of_pixels(array) if self._thumbnails else None
+            small = sheet.thumbnail_of_pixels(array) if self.has_thumbnails else None
             what = f"{array.shape[1]} x {array.shape[0]} pixels"
             return FieldView(ShownField(name, "picture", what, array.nbytes), True, small)
         numbers = array.flat[:NUM_NUMBERS].tolist()
@@ -141,8 +140,8 @@ class Looker:
         text, is_cut = None, False
         if kind == "tokens":
             what = f"{array.size:,} of {array.dtype}"
-            if self._tokenizer is not None:
-                decoded = bytes(self._tokenizer.decode(array[:NUM_TOKENS]))
+            if self.tokenizer is not None:
+                decoded = bytes(self.tokenizer.decode(array[:NUM_TOKENS]))
                 text, is_cut = decoded.decode("utf-8", "backslashreplace"), len(array) > NUM_TOKENS
         field = ShownField(name, kind, what, array.nbytes, text, is_cut, numbers, array.size)
         return FieldView(field)
@@ -167,12 +166,12 @@ def _text(name: str, value: Value) -> FieldView:
     return FieldView(ShownField(name, "text", "", len(value), text, is_cut))
 
 
-def _tokenizer(dataset: Dataset, notes: list[str]) -> Any:
-    """The one that made the tokens; None, and a note why, where there is none to decode with."""
+def _tokenizer(dataset: Dataset, notes: list[str]) -> Tokenizer | None:
+    """Return the one that made the tokens; None, and a note why, where none can decode them."""
     if TOKENS not in dataset.fields:
         return None
     try:
-        spec = spec_of(dataset.info)
+        spec = dataset.info.tokenizer
         if spec is None:
             notes.append("its tokens stay numbers: it does not say which tokenizer made them")
             return None
@@ -216,7 +215,7 @@ class Shown:
 
     @property
     def ok(self) -> bool:
-        """Whether all that was looked at is whole; ``verify`` looks at every byte."""
+        """Return True if all that was looked at is whole; ``verify`` looks at every byte."""
         return all(field.kind != "broken" for each in self.samples for field in each.fields)
 
 
@@ -229,7 +228,7 @@ def show(
     seed: int = 0,
     out: str | Path | None = None,
 ) -> Shown:
-    """FieldView at some samples: text and tokens as text, pictures by kind and size.
+    """Look at some samples: text and tokens as text, pictures by kind and size.
 
     Only the beginnings of values are read, so that samples of any size are shown at once.
 
@@ -258,7 +257,8 @@ def show(
     for row in chosen:
         if not 0 <= row < len(source):
             raise UsageError(f"row {row} is outside 0..{len(source) - 1} of {source.split}")
-    looker = Looker(source, thumbnails=target is not None)
+    notes: list[str] = []
+    looker = Looker(source, _tokenizer(source, notes), has_thumbnails=target is not None)
     samples, tiles = [], list[Tile]()
     for row, key in zip(chosen, source.keys(chosen), strict=True):
         looks = looker.look(row)
@@ -270,11 +270,11 @@ def show(
             raise UsageError("these samples have no pictures to draw: leave out the sheet")
         write_output(target, contact_sheet(tiles))
     sheet = None if target is None else str(target)
-    return Shown(str(dataset), source.split, len(source), samples, sheet, looker.notes)
+    return Shown(str(dataset), source.split, len(source), samples, sheet, notes)
 
 
 def _tiles(sample: ShownSample, looks: list[FieldView]) -> list[Tile]:
-    """One a picture, those that do not decode among them."""
+    """Return one a picture, those that do not decode among them."""
     pictures = [look for look in looks if look.is_picture]
     note = [f"row {sample.row}"]
     note += [f"class {field.what}" for field in sample.fields if field.kind == "class"]

@@ -19,7 +19,6 @@ from shardkit.index.assembling import find_chunks, repeats
 from shardkit.index.making import integers
 from shardkit.index.manifest import DALI_INDEX, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
-from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums, fault_of, look_at, regions
 from shardkit.samples.encoding import TOKENS, Encoding, parse_npy
 from shardkit.samples.sample import Value
@@ -147,17 +146,15 @@ class SplitCheck:
             self.result.num_bytes += num_bytes
             self.bar.add(0, num_bytes)
         for name in filter(DALI_INDEX.fullmatch, sizes):
-            damage = damages.pop(name)
-            what = "its bytes differ from those written" if damage.blocks else damage.what
-            if what:
+            what, blocks = damages.pop(name)
+            if what := "its bytes differ from those written" if blocks else what:
                 self.add(name, f"{what}; shardkit.dali.write_index(...) makes it anew", number)
-        reader = None if any(damage.what for damage in damages.values()) else self._reader
+        reader = None if any(what for what, _ in damages.values()) else self._reader
         broken = self._samples(reader, number) if reader else np.zeros(0, np.int64)
-        for name, damage in damages.items():
-            if damage.what:
-                num_rows = self.split.shards[number].num_rows
-                self.add(name, f"{damage.what}; its {num_rows} samples were not checked", number)
-            where, blocks = "", damage.blocks
+        for name, (what, blocks) in damages.items():
+            where, num_rows = "", self.split.shards[number].num_rows
+            if what:
+                self.add(name, f"{what}; its {num_rows} samples were not checked", number)
             if reader is not None:
                 where, blocks = "that changes no sample, ", _outside(reader, broken, name, blocks)
             for first, last in regions(blocks, sizes[name]):
@@ -165,7 +162,7 @@ class SplitCheck:
 
     def _samples(self, reader: ShardReader, shard: int) -> Integers:
         """Return the broken rows, each named."""
-        broken, spec = list[int](), spec_of(self.place.info)
+        broken, spec = list[int](), self.place.info.tokenizer
         for start, stop in reader.row_ranges(*reader.index.row_starts[shard : shard + 2].tolist()):
             whole = np.arange(start, stop, dtype=np.int64)
             if self.split.has_checksums:
@@ -199,7 +196,7 @@ class SplitCheck:
 
 
 def _wrong_rows(index: RowIndex, classes: list[str] | None) -> Found:
-    """Rows that contradict themselves or their names, each once."""
+    """Yield rows that contradict themselves or their names, each once."""
     fingerprint = _fingerprint_of_rows(index)
     names_end = np.zeros(1, np.int64)
     for start in range(0, len(index.table), CHUNK_ROWS):
@@ -233,7 +230,7 @@ def _wrong_rows(index: RowIndex, classes: list[str] | None) -> Found:
 
 
 def _wrong_files(index: RowIndex, has_find: bool) -> Iterator[tuple[str, str]]:
-    """(file, what is wrong with it) of what is about all rows together."""
+    """Yield (file, what is wrong with it) of what is about all rows together."""
     split, num_names = index.split, len(index.names())
     if num_names != (index.table[-1, 2:4].sum() if len(index.table) else 0):
         what = f"has {num_names} bytes, and names do not end there"
@@ -249,8 +246,8 @@ def _wrong_files(index: RowIndex, has_find: bool) -> Iterator[tuple[str, str]]:
 
 
 def _fingerprint_of_rows(index: RowIndex) -> str:
-    """That which is in the rows' checksums. Where no row has that of shardkit.json, it is another,
-    which is said once, and not of all rows."""
+    """Return that which is in the rows' checksums. If no row has that of shardkit.json, it is
+    another, which is said once, and not of all rows."""
     declared, table = index.split.fingerprint, index.table[:CHUNK_ROWS]
     sums = row_sums(table, np.arange(len(table)), declared)
     is_another = (sums != table[:, -1].view(np.uint64)).all()
@@ -258,7 +255,7 @@ def _fingerprint_of_rows(index: RowIndex) -> str:
 
 
 def _fingerprint(index: RowIndex) -> str:
-    """What the rows say; of tars made by others nothing does."""
+    """Return what the rows say; of tars made by others nothing does."""
     if not index.split.has_checksums:
         return index.split.fingerprint
     seen = xxhash.xxh3_128()
@@ -290,7 +287,7 @@ def _broken(reader: ShardReader, rows: Integers) -> list[int]:
 
 
 def _outside(reader: ShardReader, rows: Integers, file_name: str, blocks: list[int]) -> list[int]:
-    """Those blocks of a shard's file that hold nothing of the shard's given rows."""
+    """Return those blocks of a shard's file that hold nothing of the shard's given rows."""
     batch = reader.gather(rows)
     for name in reader.fields_in(batch, file_name):
         starts, sizes = reader.places(batch, name)

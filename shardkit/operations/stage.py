@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import xxhash
@@ -19,7 +19,6 @@ from shardkit.commit.durable_files import temp_name
 from shardkit.commit.own_files import create
 from shardkit.errors import ChecksumError, DestinationError
 from shardkit.index.manifest import REJECTED_NAME
-from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.remote_destination import RemoteDestination, open_destination
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
@@ -104,7 +103,10 @@ def stage(
     what = f"copying {show_place(source)} to {show_place(target)}"
     notes = None if staging is None else as_path(staging, "staging")
     with os_errors(what), open_destination(target, place.folder, overwrite, notes) as held:
-        made = _lasting(place)
+        # By this, a copy that was begun of another dataset is refused.
+        samples = ", ".join(map(" ".join, place.info.fingerprints.items()))
+        spec = {"kind": f"copy of {place.info.container}", "samples": samples}
+        made = {"inputs": {}, "corpus": spec, "options": {}}
         if finished := held.finished(made, StageResult):
             return finished
         if overwrite:
@@ -124,16 +126,9 @@ def stage(
         return replace(result, seconds=time.perf_counter() - started)
 
 
-def _lasting(place: Located) -> dict[str, Any]:
-    """Return a record of what is copied, by which one begun from another dataset is refused."""
-    prints = [" ".join(each) for each in place.info.fingerprints.items()]
-    spec = {"kind": f"copy of {place.info.container}", "samples": ", ".join(prints)}
-    return {"inputs": {}, "corpus": spec, "options": {}}
-
-
 def _files(place: Located) -> Iterator[_File]:
     """Yield all files but shardkit.json, those of the index first: they hold the checksums."""
-    splits, spec = place.info.splits.values(), spec_of(place.info)
+    splits, spec = place.info.splits.values(), place.info.tokenizer
     whole = [entry for split in splits for entry in split.files.items()]
     whole += place.info.signposts.items()
     if spec is not None and spec.file is not None:

@@ -341,5 +341,5 @@ def check_path(path: bytes) -> None:
 
 
 def _shortened(path: bytes) -> str:
-    """A path for a message: of a long one both ends."""
+    """Return a path for a message: of a long one both ends."""
     return show_path(path if len(path) <= 200 else path[:100] + b"..." + path[-100:])

@@ -12,28 +12,14 @@ from typing import Any, Literal
 
 from shardkit.commit.work_folder import CHANGE_NAME, WORK_NAME
 from shardkit.errors import IndexFileError, UsageError
-from shardkit.index.manifest import (
-    INDEX_NAME,
-    index_name,
-    is_sealed,
-    read_index,
-    read_info,
-    versions_at,
-)
+from shardkit.index import manifest
+from shardkit.index.manifest import INDEX_NAME, versions_at
 from shardkit.operations.compare import Originals, originals_of
-from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums, fault_of
 from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult
+from shardkit.packing import ray_cluster
 from shardkit.packing.answers import Answer, rebuild
 from shardkit.packing.dataset_files import strays
-from shardkit.packing.ray_cluster import (
-    RayCluster,
-    Told,
-    answered,
-    check_engine,
-    here,
-    told_to_tasks,
-)
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.shards.locate import Located, locate_place
 from shardkit.system.paths import show_path
@@ -77,13 +63,13 @@ def verify(
         DatasetMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
         CorpusError: ``against`` is not the kind of input that the dataset was packed from.
     """
-    check_engine(engine, address, None)
+    ray_cluster.check_engine(engine, address, None)
     source = as_place(dataset, "the dataset")
     place = locate_place(source, anew=True, version=version)
     opener = None if against is None else originals_of(place, against)
     splits = place.info.splits.values()
     result = VerifyResult(has_checksums=all(split.has_checksums for split in splits))
-    if not is_sealed(read_index(place.folder, place.index)):
+    if not manifest.is_sealed(manifest.read_index(place.folder, place.index)):
         what = "its bytes differ from those written; nothing else can be checked"
         result.problems.append(Problem(place.index, what))
         return result
@@ -98,7 +84,7 @@ def verify(
             for check in checks:
                 for number in range(len(check.split.shards)):
                     check.shard(number)
-        spec = spec_of(place.info)
+        spec = place.info.tokenizer
         if spec is not None and spec.file is not None:
             digest, lost = int(spec.xxh3, 16), "ids may be decoded wrongly, or not at all"
             _check_beside(place, result, spec.file, spec.num_bytes, digest, lost)
@@ -124,17 +110,19 @@ def verify(
 
 def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list[str]:
     """Check the files for other tools; names of those that no version lists."""
-    if not names:
-        _check_signposts(place, result)
-        return []
-    last = read_info(place.folder)  # a version may have come meanwhile
+    # A version may have come meanwhile.
+    last = manifest.read_info(place.folder) if names else place.info
     if last.version == place.info.version:
-        _check_signposts(place, result)
+        for name, (num_bytes, digest) in place.info.signposts.items():
+            lost = "other tools may be told wrong things of this dataset"
+            _check_beside(place, result, name, num_bytes, digest, lost)
+    if not names:
+        return []
     listed, is_known = {*last.file_bytes}, True
     for version in versions_at(place.folder, last)[:-1]:
-        name = index_name(version)
+        name = manifest.index_name(version)
         try:
-            listed |= {name, *read_info(place.folder, version=version).file_bytes}
+            listed |= {name, *manifest.read_info(place.folder, version=version).file_bytes}
         except IndexFileError:
             what = "what this older version has cannot be read; restore it, or `shardkit prune`"
             result.problems.append(Problem(name, what))
@@ -142,13 +130,6 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
         except UsageError:  # it was pruned meanwhile
             is_known = False
     return strays(listed, names) if is_known else []
-
-
-def _check_signposts(place: Located, result: VerifyResult) -> None:
-    """Add what is wrong with the files for other tools."""
-    for name, (num_bytes, digest) in place.info.signposts.items():
-        lost = "other tools may be told wrong things of this dataset"
-        _check_beside(place, result, name, num_bytes, digest, lost)
 
 
 def _check_beside(
@@ -205,7 +186,7 @@ def _check_on_ray(
             not be brought to an end.
     """
     told = {
-        **told_to_tasks(isinstance(place, Url)),
+        **ray_cluster.told_to_tasks(isinstance(place, Url)),
         "run": uuid.uuid4().hex,
         "place": place.text if isinstance(place, Url) else str(place.absolute()),
         "version": None if isinstance(place, Url) else version,  # there is one behind a URL
@@ -213,7 +194,7 @@ def _check_on_ray(
     }
     jobs = [(i, n) for i, check in enumerate(checks) for n in range(len(check.split.shards))]
     answers: dict[tuple[int, int], Answer] = {}
-    with RayCluster(address, None) as cluster:
+    with ray_cluster.RayCluster(address, None) as cluster:
         calls, left = cluster.tasks(check_shard, "verifying"), [*reversed(jobs)]
         try:
             while left or calls:
@@ -247,10 +228,10 @@ def _check_on_ray(
             check.add(check.split.stem(shard), what, shard)
 
 
-def check_shard(told: Told, item: Told) -> Answer:
-    """A task: one shard, on whichever node."""
+def check_shard(told: ray_cluster.Told, item: ray_cluster.Told) -> Answer:
+    """Check one shard: a task, on whichever node."""
 
-    def do() -> Told:
+    def do() -> ray_cluster.Told:
         opened = _opened(told["run"], told["place"], told["version"], json.dumps(told["whole"]))
         check = opened[item["split"]]
         check.result = VerifyResult()
@@ -262,17 +243,17 @@ def check_shard(told: Told, item: Told) -> Answer:
             "problem": str(problems[0]) if problems else "",
         }
 
-    return answered(told, do)
+    return ray_cluster.answered(told, do)
 
 
 @lru_cache(maxsize=1)
 def _opened(run: str, place: str, version: int | None, whole: str) -> list[SplitCheck]:
-    """The splits of a dataset, opened once by each process that checks shards of it."""
+    """Open the splits of a dataset, once in each process that checks shards of it."""
     source = as_place(place, "the dataset")
     if isinstance(source, Path) and not source.exists():
         raise UsageError(
-            f"{here()} does not see the dataset {show_path(source)}: it must be a folder that all"
-            " machines of the cluster share, under the same path"
+            f"{ray_cluster.here()} does not see the dataset {show_path(source)}: it must be a"
+            " folder that all machines of the cluster share, under the same path"
         )
     located = locate_place(source, anew=True, version=version)
     checks = _checks(located, VerifyResult(), Progress("verifying", False))

@@ -18,16 +18,9 @@ from shardkit.arrays import Integers
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.own_files import remove_own
 from shardkit.errors import DestinationError, ResumeError, UsageError
-from shardkit.index.manifest import (
-    INDEX_NAME,
-    REJECTED_NAME,
-    DatasetInfo,
-    read_info,
-    read_rejected,
-)
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
-from shardkit.operations.detokenize import spec_of
 from shardkit.packing.dataset_files import link_or_copy
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
@@ -149,23 +142,21 @@ def _open(source: Path, info: DatasetInfo, given: dict[str, Any], made: PackOpti
 def _options(
     info: DatasetInfo, folder: Path, shard_size: str | int | None, given: dict[str, Any]
 ) -> PackOptions:
-    """What the dataset was packed with, and what is asked for besides.
+    """Return what the dataset was packed with, and what is asked for besides.
 
     Raises:
         UsageError: that makes no sense; or pictures of it were written anew more than once.
     """
-    own: dict[str, Any] = {}
     choices = info.provenance.images
     if len(choices) > 1:
         raise UsageError(
             f"pictures of {show_path(folder)} were written anew {len(choices)} times, and what is"
             " appended would be once: convert what you append likewise, and append that dataset"
         )
-    if choices:
-        own |= choices[0]
+    own: dict[str, Any] = {**choices[0]} if choices else {}
     if any(name.endswith(".idx") for name in info.file_bytes):
         own["dali_index"] = True
-    spec = spec_of(info)
+    spec = info.tokenizer
     if spec is not None:
         if spec.file is None:
             raise UsageError(
@@ -179,20 +170,17 @@ def _options(
 def _append(revision: Revision, source: Path, opened: Input, options: PackOptions) -> VersionResult:
     info = revision.place.info
     classes = joined_classes(info, opened.classes, show_path(source))
-    added, spec = revision.work / ADDED_NAME, spec_of(info)
+    added, spec = revision.work / ADDED_NAME, info.tokenizer
     tokenizer = None if spec is None else open_tokenizer(revision.dest, spec)
-    try:
-        packed = run_pack(  # and go on, if an earlier call was interrupted
-            source, opened, added, options, revision.started, classes=classes, tokenizer=tokenizer
-        )
+    given = source, opened, added, options, revision.started
+    try:  # and go on, if an earlier call was interrupted
+        packed = run_pack(*given, classes=classes, tokenizer=tokenizer)
     except (DestinationError, ResumeError):
         if not added.exists():
             raise
         remove_own(added)
         revision.notes.append("the source changed since an interrupted call: it is packed anew")
-        packed = run_pack(
-            source, opened, added, options, revision.started, classes=classes, tokenizer=tokenizer
-        )
+        packed = run_pack(*given, classes=classes, tokenizer=tokenizer)
     notes = [] if packed.was_complete else packed.notes
     if packed.num_rejects:
         notes = [*notes, f"inputs rejected, see {REJECTED_NAME}: {packed.num_rejects:,}"]
@@ -226,11 +214,7 @@ def _adopt(folder: Path, source: Path, what: str) -> VersionResult:
 
 
 def _adopt_into(
-    revision: Revision,
-    there: Located,
-    *,
-    moved_from: str | None = None,
-    notes: Sequence[str] = (),
+    revision: Revision, there: Located, *, moved_from: str | None = None, notes: Sequence[str] = ()
 ) -> VersionResult:
     """Make the version that has the rows of both.
 
@@ -288,5 +272,5 @@ def _has_split(ours: Located, theirs: Located, name: str) -> bool:
 
 
 def _pairs(table: Integers) -> np.ndarray[Any, Any]:
-    """(N,) of checksum and hash of key, as one value each."""
+    """Return (N,) of checksum and hash of key, as one value each."""
     return np.ascontiguousarray(table[:, :2]).view("V16")[:, 0]

@@ -121,7 +121,7 @@ class OwnRows:
         return FinishedShard(receipt, table, names, sums)
 
     def _names(self, table: Integers) -> bytes:
-        """Their entries of the names file, end to end: neighbours in one go."""
+        """Return their entries of the names file, end to end: neighbours in one go."""
         starts, sizes = (table[:, self.index.column[f"name.{part}"]] for part in ("start", "size"))
         blob, ends = self.index.names(), starts + sizes
         breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
@@ -166,8 +166,8 @@ def rows_among(
 
 
 def new_stems(theirs: DatasetInfo, names: Sequence[str]) -> dict[str, str]:
-    """Stem of each of their shards -> what it is called here: numbers go on after the largest of
-    any version.
+    """Return the stem of each of their shards -> what it is called here: numbers go on after the
+    largest of any version.
 
     Args:
         names: of the files that are here.
@@ -188,7 +188,7 @@ def new_stems(theirs: DatasetInfo, names: Sequence[str]) -> dict[str, str]:
 
 
 def renamed_files(theirs: DatasetInfo, stems: dict[str, str]) -> Iterator[tuple[str, str, int]]:
-    """Name of each file of their shards, what it is called here, and its bytes."""
+    """Yield the name of each file of their shards, what it is called here, and its bytes."""
     for split in theirs.splits.values():
         for number, shard in enumerate(split.shards):
             old = split.stem(number)
