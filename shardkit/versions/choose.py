@@ -26,7 +26,7 @@ from shardkit.versions.reconcile import CLS
 
 
 def first_of_copies(indexes: dict[str, RowIndex], among: Masks) -> Masks:
-    """Those of ``among`` that no earlier one is equal to, in the order of splits and rows; but of
+    """Choose those of ``among`` that equal no earlier one, in the order of splits and rows. Of
     copies in several splits those outside ``train`` stay, so that what is tested stays the same.
 
     Compared are the 64-bit checksums of contents that the index has: see
@@ -64,7 +64,7 @@ class ListedKeys:
 
 
 def read_keys(given: Keys) -> ListedKeys:
-    """Raises UsageError for what is neither keys nor a file of them."""
+    """Read keys, or a file of them. Raises UsageError for what is neither."""
     if isinstance(given, str | os.PathLike):
         path = as_path(given, "the file of keys")
         try:
@@ -82,7 +82,7 @@ def read_keys(given: Keys) -> ListedKeys:
 
 
 def having_keys(indexes: dict[str, RowIndex], keys: Sequence[str]) -> Masks:
-    """The samples of these keys, in whatever split.
+    """Choose the samples of these keys, in whatever split.
 
     Raises:
         UsageError: no split has one of them.
@@ -94,7 +94,7 @@ def having_keys(indexes: dict[str, RowIndex], keys: Sequence[str]) -> Masks:
 
 
 def find_all(indexes: Mapping[str, RowIndex], keys: Collection[str]) -> list[tuple[str, str, int]]:
-    """(key, split, row) of the samples of these keys. Raises UsageError as :func:`having_keys`."""
+    """Return (key, split, row) of samples of these keys. Raises as :func:`having_keys`."""
     found, unknown = [], []
     for key in keys:
         rows: dict[str, int | None] = {}
@@ -114,7 +114,7 @@ def find_all(indexes: Mapping[str, RowIndex], keys: Collection[str]) -> list[tup
 
 
 def having_classes(indexes: dict[str, RowIndex], info: DatasetInfo, names: Sequence[str]) -> Masks:
-    """The samples of these classes, by name; by number where classes have no names.
+    """Choose the samples of these classes, by name; by number where classes have no names.
 
     Raises:
         UsageError: there is no such class, or there are no labels.
@@ -134,7 +134,7 @@ def having_classes(indexes: dict[str, RowIndex], info: DatasetInfo, names: Seque
 def passing(
     datasets: dict[str, Dataset], function: Callable[[dict[str, Any]], Any], progress: bool | None
 ) -> Masks:
-    """The samples of which a function says True. Each is given as ``dataset[i]`` gives it.
+    """Choose the samples of which a function says True. Each is given as ``dataset[i]`` gives it.
 
     Raises:
         DataError: the function raised, or said neither True nor False; names the sample.
@@ -179,7 +179,7 @@ class LabelTable:
 
 
 def read_table(given: Table) -> LabelTable:
-    """A mapping, or a file without its head, if it has one that says ``key``.
+    """Read a mapping, or a file without its head, if it has one that says ``key``.
 
     Raises:
         UsageError: it cannot be read, is neither, holds nothing, or gives a key two classes.
@@ -220,19 +220,18 @@ def _rows_of(path: Path) -> list[list[str]]:
 
 
 def class_names(info: DatasetInfo, labels: Sequence[str]) -> list[str] | None:
-    """Names of all classes: known ones keep their numbers, new ones follow, sorted; None where
-    classes have no names, and need none.
+    """Return the names of all classes: known ones keep their numbers, new ones follow, sorted; None
+    where classes have no names, and need none.
 
     Raises:
         UsageError: the dataset's classes are numbers, and these are not.
     """
-    are_numbers = all(map(_NUMBER.fullmatch, labels))
+    words = [label for label in labels if not _NUMBER.fullmatch(label)]
     if info.classes is not None:
         return list(dict.fromkeys([*info.classes, *sorted(set(labels))]))
-    if are_numbers:
+    if not words:
         return None
     if CLS in info.fields:
-        words = [label for label in labels if not _NUMBER.fullmatch(label)]
         raise UsageError(f"classes have no names here, only numbers: got {first_few(words)}")
     return sorted(set(labels))
 
@@ -240,7 +239,7 @@ def class_names(info: DatasetInfo, labels: Sequence[str]) -> list[str] | None:
 def relabelled(
     indexes: Mapping[str, RowIndex], table: Mapping[str, str], classes: Sequence[str] | None
 ) -> dict[str, Integers]:
-    """The labels of all samples, split by split: new ones, and of the others the old.
+    """Return the labels of all samples, split by split: new ones, and of the others the old.
 
     Raises:
         UsageError: a key is of no sample; or an old label is no plain number, so that it cannot

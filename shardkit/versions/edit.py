@@ -25,25 +25,13 @@ from shardkit.shards.locate import Located
 from shardkit.system.functions import load_function
 from shardkit.system.paths import as_path, first_few, show_path
 from shardkit.system.refusals import os_errors
-from shardkit.versions.choose import (
-    Keys,
-    LabelTable,
-    ListedKeys,
-    Masks,
-    Table,
-    class_names,
-    first_of_copies,
-    having_classes,
-    having_keys,
-    passing,
-    read_keys,
-    read_table,
-    relabelled,
-)
+from shardkit.versions import choose
 from shardkit.versions.own_rows import OwnRows
 from shardkit.versions.reconcile import CLS
 from shardkit.versions.revision import Revision, VersionResult
 
+Indexes = dict[str, RowIndex]
+Labels = dict[str, Integers]
 Filter = str | Callable[[dict[str, Any]], Any]
 
 
@@ -51,13 +39,13 @@ Filter = str | Callable[[dict[str, Any]], Any]
 class EditOptions:
     """What is to change; see :func:`shardkit.edit`. Checked when made, raising UsageError."""
 
-    keep_keys: ListedKeys | None
-    drop_keys: ListedKeys | None
+    keep_keys: choose.ListedKeys | None
+    drop_keys: choose.ListedKeys | None
     keep_classes: tuple[str, ...]
     drop_classes: tuple[str, ...]
     filter: Filter | None
     drop_duplicates: bool
-    labels: LabelTable | None
+    labels: choose.LabelTable | None
     val_fraction: float | None
     seed: int
     restore: int | None
@@ -76,7 +64,7 @@ class EditOptions:
             raise UsageError(f"filter is a function, or names one, got {self.filter!r}")
 
     def words(self) -> str:
-        """What is to change, as the history has it."""
+        """Return what is to change, as the history has it."""
         keys = {"keep": self.keep_keys, "drop": self.drop_keys}
         classes = {"keep": self.keep_classes, "drop": self.drop_classes}
         said = [f"{verb} {own.words}" for verb, own in keys.items() if own is not None]
@@ -95,7 +83,7 @@ class EditOptions:
         return f"edit: {'; '.join(said)}"
 
     def digest(self) -> str:
-        """Of what the words do not say in full: keys and labels."""
+        """Return a checksum of what the words do not say in full: keys and labels."""
         keys = [None if k is None else sorted(k.keys) for k in (self.keep_keys, self.drop_keys)]
         table = None if self.labels is None else sorted(self.labels.labels.items())
         said = repr((keys, table, self.keep_classes, self.drop_classes))
@@ -103,7 +91,7 @@ class EditOptions:
 
 
 def class_list(name: str, given: object) -> tuple[str, ...]:
-    """Names of classes, of the argument of that name. Raises UsageError."""
+    """Return names of classes, of the argument of that name. Raises UsageError."""
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list | tuple | set | frozenset):
         raise UsageError(f"{name} must be a list of names of classes, got {given!r}")
@@ -116,13 +104,13 @@ NOTHING = "nothing to change: all samples stay, and so do their labels and split
 def edit(
     dataset: str | Path,
     *,
-    keep_keys: Keys | None = None,
-    drop_keys: Keys | None = None,
+    keep_keys: choose.Keys | None = None,
+    drop_keys: choose.Keys | None = None,
     keep_classes: Sequence[str] = (),
     drop_classes: Sequence[str] = (),
     filter: Filter | None = None,
     drop_duplicates: bool = False,
-    labels: Table | None = None,
+    labels: choose.Table | None = None,
     val_fraction: float | None = None,
     seed: int = 0,
     restore: int | None = None,
@@ -155,13 +143,13 @@ def edit(
     """
     folder = as_path(dataset, "the dataset")
     asked = EditOptions(
-        keep_keys=None if keep_keys is None else read_keys(keep_keys),
-        drop_keys=None if drop_keys is None else read_keys(drop_keys),
+        keep_keys=None if keep_keys is None else choose.read_keys(keep_keys),
+        drop_keys=None if drop_keys is None else choose.read_keys(drop_keys),
         keep_classes=class_list("keep_classes", keep_classes),
         drop_classes=class_list("drop_classes", drop_classes),
         filter=filter,
         drop_duplicates=drop_duplicates,
-        labels=None if labels is None else read_table(labels),
+        labels=None if labels is None else choose.read_table(labels),
         val_fraction=val_fraction,
         seed=integer("seed", seed, None),
         restore=None if restore is None else integer("restore", restore, 1),
@@ -208,42 +196,40 @@ def _edit(revision: Revision, asked: EditOptions, progress: bool | None) -> Vers
 
 
 def _chosen(
-    asked: EditOptions, place: Located, indexes: dict[str, RowIndex], progress: bool | None
-) -> Masks:
+    asked: EditOptions, place: Located, indexes: Indexes, progress: bool | None
+) -> choose.Masks:
     """Return what stays."""
     found = {name: np.ones(index.split.num_rows, bool) for name, index in indexes.items()}
 
-    def narrow(masks: Masks, *, drops: bool = False) -> None:
+    def narrow(masks: choose.Masks, *, drops: bool = False) -> None:
         for name, mask in masks.items():
             found[name] &= ~mask if drops else mask
 
     for keys, drops in ((asked.keep_keys, False), (asked.drop_keys, True)):
         if keys is not None:
-            narrow(having_keys(indexes, keys.keys), drops=drops)
+            narrow(choose.having_keys(indexes, keys.keys), drops=drops)
     for names, drops in ((asked.keep_classes, False), (asked.drop_classes, True)):
         if names:
-            narrow(having_classes(indexes, place.info, names), drops=drops)
+            narrow(choose.having_classes(indexes, place.info, names), drops=drops)
     if asked.filter is not None:
         function = asked.filter
         if isinstance(function, str):
             function = load_function(function, "filter")
         datasets = {name: Dataset(place.folder, name) for name in indexes}
-        narrow(passing(datasets, function, progress))
+        narrow(choose.passing(datasets, function, progress))
     if asked.drop_duplicates:
-        narrow(first_of_copies(indexes, found))
+        narrow(choose.first_of_copies(indexes, found))
     return found
 
 
-def _labels(
-    asked: EditOptions, info: DatasetInfo, indexes: dict[str, RowIndex]
-) -> tuple[DatasetInfo, dict[str, Integers]]:
-    """The dataset's fields and classes, and what its samples have for labels, if those change."""
+def _labels(asked: EditOptions, info: DatasetInfo, indexes: Indexes) -> tuple[DatasetInfo, Labels]:
+    """Return fields and classes, and what samples have for labels, if those change."""
     if asked.labels is None:
         return info, {}
     table = asked.labels.labels
-    classes = class_names(info, [*table.values()])
+    classes = choose.class_names(info, [*table.values()])
     fields = sorted({*info.fields, CLS})
-    labels = relabelled(indexes, table, classes)
+    labels = choose.relabelled(indexes, table, classes)
     same = (np.array_equal(own, labels_of(indexes[name])) for name, own in labels.items())
     if CLS in info.fields and all(same):
         return info, {}
@@ -253,8 +239,8 @@ def _labels(
 def _split_anew(
     parts: dict[str, list[OwnRows]], val_fraction: float, seed: int
 ) -> dict[str, list[OwnRows]]:
-    """The rows of ``train`` and ``val`` as one split, cut in two as ``pack`` does it: by the keys
-    alone, so it is the same wherever they were before.
+    """Cut the rows of ``train`` and ``val`` in two as ``pack`` does it: by the keys alone, so it is
+    the same wherever they were before.
 
     Raises:
         UsageError: there is no split ``train``.
@@ -274,11 +260,7 @@ def _split_anew(
 
 
 def _notes(
-    before: DatasetInfo,
-    info: DatasetInfo,
-    labels: dict[str, Integers],
-    masks: Masks,
-    indexes: dict[str, RowIndex],
+    before: DatasetInfo, info: DatasetInfo, labels: Labels, masks: choose.Masks, indexes: Indexes
 ) -> list[str]:
     notes = []
     if labels:
@@ -295,15 +277,12 @@ def _notes(
     new = [name for name in info.classes or () if name not in (before.classes or ())]
     if labels and new:
         notes.append(f"new classes: {first_few(new)}")
-    gone = [name for name in before.splits if name not in info.splits]
-    if gone:
+    if gone := [name for name in before.splits if name not in info.splits]:
         notes.append(f"no sample is left in {', '.join(gone)}")
     if info.classes is not None and CLS in before.fields:
-        counts = np.zeros(len(info.classes), np.int64)
+        left = set[int]()
         for name, mask in masks.items():
-            own = labels.get(name, labels_of(indexes[name]))[mask]
-            counts += np.bincount(own[own >= 0], minlength=len(counts))[: len(counts)]
-        empty = [name for name, count in zip(info.classes, counts, strict=True) if not count]
-        if empty:
+            left |= {*np.unique(labels.get(name, labels_of(indexes[name]))[mask]).tolist()}
+        if empty := [name for number, name in enumerate(info.classes) if number not in left]:
             notes.append(f"no sample is left of {first_few(empty)}; class numbers stay")
     return notes

@@ -132,7 +132,7 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
 
 
 def _merged_before(dest: Path, digest: str) -> DatasetInfo | None:
-    """What the same call has made there, as it made it."""
+    """Return what the same call has made there, if it is as it was made."""
     if is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
     try:
@@ -145,7 +145,7 @@ def _merged_before(dest: Path, digest: str) -> DatasetInfo | None:
 def _assemble(
     places: list[Located], info: DatasetInfo, destination: Destination
 ) -> tuple[DatasetInfo, list[str]]:
-    """Shards and index into the stage; the dataset, and what there is to say of it."""
+    """Put shards and index into the stage. Return the dataset, and what there is to say of it."""
     stage, names = destination.stage, list[str]()
     parts: dict[str, list[OwnRows]] = {}
     renumbered = set()
@@ -173,11 +173,7 @@ def _assemble(
 
 
 def _result(
-    places: list[Located],
-    info: DatasetInfo,
-    dest: Path,
-    notes: list[str],
-    started: float,
+    places: list[Located], info: DatasetInfo, dest: Path, notes: list[str], started: float
 ) -> PackResult:
     return PackResult(
         dest=dest,

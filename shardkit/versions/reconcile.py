@@ -19,7 +19,7 @@ CLS = "cls"
 
 
 def joined_classes(ours: DatasetInfo, theirs: Sequence[str] | None, what: str) -> list[str] | None:
-    """Names of all classes: known ones keep their numbers, and new ones follow.
+    """Return the names of all classes: known ones keep their numbers, and new ones follow.
 
     Raises:
         UsageError: only one of both has names for its class numbers.

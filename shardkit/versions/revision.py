@@ -23,19 +23,8 @@ from shardkit.commit.own_files import refuse_others, remove_own
 from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.commit.work_folder import CHANGE_NAME, LOCK_NAME, STAGE_NAME, Change, WorkFolder
 from shardkit.errors import DestinationError, IndexFileError, UsageError
-from shardkit.index.manifest import (
-    INDEX_NAME,
-    REJECTED_NAME,
-    DatasetInfo,
-    SplitInfo,
-    dump_info,
-    index_name,
-    index_stem,
-    is_dataset_file,
-    read_index,
-    read_info,
-    versions_at,
-)
+from shardkit.index import manifest
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, SplitInfo
 from shardkit.index.version_line import VersionLine
 from shardkit.packing.destination import OPTIONS_NAME, is_recipe
 from shardkit.packing.finish import with_signposts
@@ -118,7 +107,7 @@ class Revision:
 
     def _end_change(self) -> None:
         """Put in its place what a killed call had made ready."""
-        change = self._folder.pending(INDEX_NAME, is_dataset_file)
+        change = self._folder.pending(INDEX_NAME, manifest.is_dataset_file)
         if (self.work / OPTIONS_NAME).exists() or (change and is_recipe(change.recipe)):
             raise DestinationError(
                 f"{show_path(self.dest)} is to be replaced by a pack that was interrupted; run that"
@@ -159,7 +148,7 @@ class Revision:
             DataError: two samples have one key.
         """
         self.stage.mkdir(exist_ok=True)
-        return write_rows(self.stage, index_stem(name, self.number), name, parts, info)
+        return write_rows(self.stage, manifest.index_stem(name, self.number), name, parts, info)
 
     def publish(
         self,
@@ -190,14 +179,14 @@ class Revision:
                     f"{show_path(self.dest / name)} is in the way: it is no file of the dataset's;"
                     " move it away and run the same command again"
                 )
-        before, index = self.place.info, index_name(self.number - 1)
+        before, index = self.place.info, manifest.index_name(self.number - 1)
         if not (self.dest / index).exists():
-            atomic_write(self.stage / index, [read_index(self.dest)])
+            atomic_write(self.stage / index, [manifest.read_index(self.dest)])
             staged.append(index)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = _line(info, self.number, now, self.what, self._digest)
         history = [*(before.history or [_line(before, 1, None, "packed", None)]), line]
-        atomic_write(self.stage / INDEX_NAME, [dump_info(replace(info, history=history))])
+        atomic_write(self.stage / INDEX_NAME, [manifest.dump_info(replace(info, history=history))])
         own = [(f"{STAGE_NAME}/{name}", name) for name in (*staged, INDEX_NAME)]
         self._commit(result, (), [*moves, *own])
         return result
@@ -286,19 +275,21 @@ def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
     with os_errors(f"pruning {show_path(folder)}"), Revision(folder, recipe, "prune") as revision:
         if revision.finished is not None:
             return revision.finished
-        there = versions_at(revision.dest, revision.place.info)
+        there = manifest.versions_at(revision.dest, revision.place.info)
         old, kept = there[:-keep], there[-keep:]
         revision.what = f"prune: versions {', '.join(map(str, old))}" if old else "prune: nothing"
         needed = {
-            name for each in kept for name in read_info(revision.dest, version=each).file_bytes
+            name
+            for each in kept
+            for name in manifest.read_info(revision.dest, version=each).file_bytes
         }
         gone, notes = set[str](), []
         for version in old:
             try:
-                gone |= read_info(revision.dest, version=version).file_bytes.keys()
+                gone |= manifest.read_info(revision.dest, version=version).file_bytes.keys()
             except IndexFileError:
                 notes.append(
                     f"what version {version} had cannot be read any more: files that only it had"
                     " stay, and `shardkit verify` names them"
                 )
-        return revision.remove([*map(index_name, old), *sorted(gone - needed)], notes)
+        return revision.remove([*map(manifest.index_name, old), *sorted(gone - needed)], notes)
