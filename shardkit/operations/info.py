@@ -179,12 +179,10 @@ def _how_to_open(path: Path | Url, place: Located) -> list[str]:
     """Return a line of Python for shardkit, and one or two for the first shard alone; behind a URL
     other tools have ways of their own."""
     name, split = next(iter(place.info.splits.items()))
-    opener = f"open({str(path)!r}, split={name!r})"
+    which = "" if place.index == INDEX_NAME else f", version={place.info.version}"
+    lines = [f"shardkit.open({str(path)!r}, split={name!r}{which})"]
     if place.info.provenance.tokens is not None:
-        opener = f"TokenDataset({str(path)!r}, {name!r}, seq_len=2048)"
-    if place.index != INDEX_NAME:
-        opener = f"{opener.removesuffix(')')}, version={place.info.version})"
-    lines = [f"shardkit.{opener}"]
+        lines = [f"shardkit.TokenDataset({str(path)!r}, {name!r}, seq_len=2048{which})"]
     if isinstance(path, Url):
         return lines
     first = next(iter(place.info.fields), KEY)

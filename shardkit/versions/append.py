@@ -266,8 +266,6 @@ def _has_split(ours: Located, theirs: Located, name: str) -> bool:
     for start in range(0, len(index.table), ROWS):
         left = np.flatnonzero(missing)
         missing[left] = ~np.isin(wanted[left], _pairs(index.table[start : start + ROWS]))
-        if not missing.any():
-            return True
     return not missing.any()
 
 
