@@ -20,7 +20,7 @@ _HOME = {
     "edit": "shardkit.versions.edit",
     "prune": "shardkit.versions.revision",
     "VersionResult": "shardkit.versions.revision",
-    "convert": "shardkit.operations.convert",
+    "convert": "shardkit.operations.exports",
     "unpack": "shardkit.operations.unpack",
     "verify": "shardkit.operations.verify",
     "info": "shardkit.operations.info",
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from shardkit.measure.bench.benchmark import bench as bench
     from shardkit.measure.tuning import Tuning as Tuning
     from shardkit.measure.tuning import tune as tune
-    from shardkit.operations.convert import convert as convert
     from shardkit.operations.diff import diff as diff
+    from shardkit.operations.exports import convert as convert
     from shardkit.operations.info import info as info
     from shardkit.operations.show import show as show
     from shardkit.operations.stage import stage as stage

@@ -32,9 +32,8 @@ from shardkit.errors import (
     StorageError,
     UsageError,
 )
-from shardkit.operations import convert as convert_module
-from shardkit.operations import export_ids, export_table
-from shardkit.operations.convert import EXPORTS, MARKER
+from shardkit.operations import export_ids, export_table, exports
+from shardkit.operations.exports import EXPORTS, MARKER
 from shardkit.tokens.id_files import open_token_file
 
 OPTIONS = {"workers": 0, "progress": False}
@@ -463,7 +462,7 @@ def test_a_failure_leaves_nothing(
     for overwrite in (False, True):
         before = tree(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(convert_module, "fsync_path", fail)
+            patch.setattr(exports, "fsync_path", fail)
             with pytest.raises(
                 StorageError, match=r"the disk is full .*free some space and run the"
             ):
@@ -609,7 +608,7 @@ def test_an_interrupted_command_says_that_nothing_was_written(
     def interrupt(*_: object) -> Callable[[], None]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert_module, "fsync_path", interrupt)
+    monkeypatch.setattr(exports, "fsync_path", interrupt)
     got = run("convert", "pictures-npy", "--to", "parquet")
     assert got.code == 130 and got.err.endswith("interrupted; nothing was written\n")
     assert {path.name for path in tmp_path.iterdir()} == {"pictures", "pictures-npy"}

@@ -18,7 +18,7 @@ from writes import more_data
 
 WARM = (
     *("torch", "torch.utils.data", "lmdb", "h5py", "PIL.Image", "simplejpeg", "pyarrow.parquet"),
-    *("tokenizers", "shardkit.cli", "shardkit.packing.pack", "shardkit.operations.convert"),
+    *("tokenizers", "shardkit.cli", "shardkit.packing.pack", "shardkit.operations.exports"),
     *("shardkit.loading.loader", "shardkit.operations.verify", "shardkit.operations.unpack"),
     *("shardkit.batches.stream", "shardkit.operations.show", "shardkit.images.kernel"),
 )

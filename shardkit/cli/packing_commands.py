@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardkit.packing.pack import PackResult
 
 EXPORTS = ["bin", "megatron", "parquet"]
-"""Those of :data:`shardkit.operations.convert.EXPORTS`, which is too much to import for a help
+"""Those of :data:`shardkit.operations.exports.EXPORTS`, which is too much to import for a help
 text."""
 
 token_options = option_sets.together(
@@ -191,7 +191,7 @@ def convert(dataset: tuple[str, ...], **options: Any) -> None:
     Other tools read bin (nanoGPT), megatron and parquet (Hugging Face datasets), which are no
     datasets of shardkit. DEST is there when all of it is whole; interrupted, nothing is.
     """
-    from shardkit.operations.convert import convert as run
+    from shardkit.operations.exports import convert as run
 
     if options["to"] in EXPORTS:
         options["how_to_go_on"] = "nothing was written"
