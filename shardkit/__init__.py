@@ -15,7 +15,7 @@ _HOME = {
     "pack": "shardkit.packing.pack",
     "PackResult": "shardkit.packing.pack",
     "Writer": "shardkit.packing.writer",
-    "merge": "shardkit.versions.merge",
+    "merge": "shardkit.versions.merge_datasets",
     "append": "shardkit.versions.append",
     "edit": "shardkit.versions.edit",
     "prune": "shardkit.versions.revision",
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from shardkit.sequences.dataset import TokenDataset as TokenDataset
     from shardkit.versions.append import append as append
     from shardkit.versions.edit import edit as edit
-    from shardkit.versions.merge import merge as merge
+    from shardkit.versions.merge_datasets import merge as merge
     from shardkit.versions.revision import VersionResult as VersionResult
     from shardkit.versions.revision import prune as prune
     from shardkit.watching.by_hand import watch as watch

@@ -239,7 +239,7 @@ def merge(parts: tuple[str, ...], dest: str, **options: Any) -> None:
 
     Interrupted, even by kill -9, the same command goes on where it was.
     """
-    from shardkit.versions.merge import merge as run
+    from shardkit.versions.merge_datasets import merge as run
 
     call(
         run, parts, dest, echo=lambda result: echo_pack(result, "merged", has_next=True), **options
