@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Ran, Run, make_images, make_pairs, tree, write
+from conftest import Ran, Run, flip, make_images, make_pairs, tree, write
 
 import shardkit
 from shardkit.errors import (
@@ -161,17 +161,11 @@ def test_overwrite_replaces_a_dataset(dataset: Path, tmp_path: Path) -> None:
 # --- faults -------------------------------------------------------------------------------
 
 
-def flip(path: Path, at: int = -1) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("kind", ["shard", "rows", "names", "find", "sums"])
 def test_a_damaged_dataset_is_not_copied(dataset: Path, tmp_path: Path, kind: str) -> None:
     shard = next(iter(shardkit.open(dataset).info.splits["train"].shards[1].file_bytes))
     name = shard if kind == "shard" else f"train.{kind}"
-    flip(dataset / name)
+    flip(dataset / name, -1)
     with pytest.raises(ChecksumError, match=f"{name} is damaged"):
         stage(dataset, tmp_path / "copy", progress=False)
     assert is_nothing(tmp_path / "copy")
@@ -200,7 +194,7 @@ def test_a_medium_that_changes_bytes_is_found(
 
     def rotten(path: Path) -> Any:
         if ".tar" in path.name or "00003" in path.name:
-            flip(path)
+            flip(path, -1)
         return real(path)
 
     shardkit.open(path)
@@ -250,9 +244,7 @@ def test_what_was_damaged_since_it_was_copied_is_copied_again(
     monkeypatch.undo()
     for name in ("train.names", next(dataset.glob("train-*")).name):
         (copied,) = (tmp_path / "copy").rglob(name)
-        data = bytearray(copied.read_bytes())
-        data[len(data) // 2] ^= 1
-        copied.write_bytes(data)
+        flip(copied, copied.stat().st_size // 2)
     result = stage(dataset, tmp_path / "copy", progress=False)
     assert tree(tmp_path / "copy") == tree(dataset)
     assert result.copied_bytes > 0

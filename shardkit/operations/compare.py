@@ -39,9 +39,6 @@ from shardkit.system.paths import as_path, show_path
 from shardkit.system.progress import Progress
 from shardkit.tars.find import is_tar_source
 
-Difference = tuple[str, str]
-"""(where, what)."""
-
 File = tuple[bytes, int | None, Value]
 """(path, offset in it if it is a part, contents)."""
 
@@ -78,8 +75,8 @@ class Originals:
         self._seen = {name: np.zeros(num_rows, bool) for name, num_rows in info.num_rows.items()}
         self.num_compared = self.num_originals = 0
 
-    def differences(self, bar: Progress) -> Iterator[Difference]:
-        """Read the input and compare every file in it, then say what has no original.
+    def differences(self, bar: Progress) -> Iterator[tuple[str, str]]:
+        """Yield (where, what) of each difference, file by file, then of what has no original.
 
         Raises:
             DataError: the dataset is damaged; ``verify`` looks before.
@@ -108,7 +105,7 @@ class Originals:
             for row in np.flatnonzero(~seen).tolist():
                 yield self._readers[name].where(row), missing
 
-    def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[Difference]:
+    def _compare(self, split: str, batch: SampleBatch, i: int) -> Iterator[tuple[str, str]]:
         key = batch.keys[i]
         original = self._files(key, batch.paths[i], batch.fields(i))
         found = self._find(split, key, batch.paths[i])

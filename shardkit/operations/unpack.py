@@ -328,16 +328,13 @@ def check_path(path: bytes) -> None:
     Raises:
         UnsafePathError: absolute, empty, or with ``..`` or NUL in it.
     """
-    parts = path.split(b"/")
+    parts, fault = path.split(b"/"), ""
     if b"\0" in path or path.startswith(b"/") or any(p in (b"", b".", b"..") for p in parts):
-        raise UnsafePathError(
-            f"stored path {_shortened(path)} would leave the destination; refusing to unpack"
-        )
-    if parts[0] == os.fsencode(WORK_NAME):
-        raise UnsafePathError(
-            f"stored path {_shortened(path)} is where unpacking keeps its own state; refusing to"
-            " unpack"
-        )
+        fault = "would leave the destination"
+    elif parts[0] == os.fsencode(WORK_NAME):
+        fault = "is where unpacking keeps its own state"
+    if fault:
+        raise UnsafePathError(f"stored path {_shortened(path)} {fault}; refusing to unpack")
 
 
 def _shortened(path: bytes) -> str:

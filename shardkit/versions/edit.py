@@ -65,21 +65,19 @@ class EditOptions:
 
     def words(self) -> str:
         """Return what is to change, as the history has it."""
-        keys = {"keep": self.keep_keys, "drop": self.drop_keys}
-        classes = {"keep": self.keep_classes, "drop": self.drop_classes}
-        said = [f"{verb} {own.words}" for verb, own in keys.items() if own is not None]
-        said += [f"{verb} class {first_few(own)}" for verb, own in classes.items() if own]
-        if self.filter is not None:
-            name = getattr(self.filter, "__qualname__", "a function")
-            said.append(f"keep what {self.filter if isinstance(self.filter, str) else name} takes")
-        if self.drop_duplicates:
-            said.append("drop duplicates")
-        if self.labels is not None:
-            said.append(f"labels of {self.labels.words}")
-        if self.val_fraction is not None:
-            said.append(f"split anew, {self.val_fraction:g} to {VAL}, seed {self.seed}")
-        if self.restore is not None:
-            said.append(f"restore version {self.restore}")
+        name = getattr(self.filter, "__qualname__", "a function")
+        told = {
+            "keep {}": self.keep_keys and self.keep_keys.words,
+            "drop {}": self.drop_keys and self.drop_keys.words,
+            "keep class {}": first_few(self.keep_classes),
+            "drop class {}": first_few(self.drop_classes),
+            "keep what {} takes": name if callable(self.filter) else self.filter,
+            "drop duplicates": self.drop_duplicates,
+            "labels of {}": self.labels and self.labels.words,
+            f"split anew, {{:g}} to {VAL}, seed {self.seed}": self.val_fraction,
+            "restore version {}": self.restore,
+        }
+        said = [words.format(value) for words, value in told.items() if value]
         return f"edit: {'; '.join(said)}"
 
     def digest(self) -> str:
