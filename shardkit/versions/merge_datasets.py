@@ -29,8 +29,6 @@ from shardkit.versions.own_rows import OwnRows, new_stems, renamed_files, rows_a
 from shardkit.versions.reconcile import joined, told_renumbered
 from shardkit.versions.revision import own_dataset
 
-__all__ = ["merge"]
-
 
 @os_errors("merging")
 def merge(
