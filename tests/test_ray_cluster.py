@@ -13,7 +13,7 @@ import pytest
 
 from shardkit.errors import SampleError, StorageError
 from shardkit.packing import ray_cluster
-from shardkit.packing.answers import rebuild
+from shardkit.packing.engine import rebuild
 from shardkit.packing.ray_cluster import PassingError, RayCalls, answered, here, told_to_tasks
 from shardkit.system.refusals import os_errors
 

@@ -12,7 +12,7 @@ from shardkit.errors import UsageError
 from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.operations.split_check import SplitCheck, VerifyResult
-from shardkit.packing.answers import Answer, rebuild
+from shardkit.packing.engine import Answer, rebuild
 from shardkit.packing.ray_cluster import RayCalls, RayCluster, Told, answered, here, told_to_tasks
 from shardkit.remote.urls import Url, as_place
 from shardkit.shards.locate import locate_place

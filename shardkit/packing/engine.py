@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
+import shardkit.errors
+from shardkit.errors import DataError, ShardkitError
 from shardkit.index.journal import Receipt
 from shardkit.packing.job import Job
 from shardkit.system.progress import Progress
@@ -86,3 +88,18 @@ class Engine(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
+
+
+Answer = dict[str, Any]
+"""``{"done": ...}``, or ``{"error": [class, words]}``."""
+
+
+def error_answer(error: ShardkitError) -> Answer:
+    return {"error": [type(error).__name__, str(error)]}
+
+
+def rebuild(name: str, message: str) -> ShardkitError:
+    """The error of an answer: of the same class, with the same words."""
+    kind = getattr(shardkit.errors, name, None)
+    known = isinstance(kind, type) and issubclass(kind, ShardkitError)
+    return kind(message) if known else DataError(message)  # type: ignore[misc]

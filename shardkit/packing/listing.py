@@ -20,8 +20,7 @@ from shardkit.inputs.base import Corpus, Run
 from shardkit.packing.job import Job
 from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_change
 from shardkit.packing.options import PackOptions
-from shardkit.packing.plan import Cutter, cut, num_val, take
-from shardkit.packing.scatter import ScatteredEntries, Shard
+from shardkit.packing.plan import Cutter, ScatteredEntries, Shard, cut, num_val, take
 from shardkit.system.stamps import UPPER
 
 

@@ -25,8 +25,7 @@ from shardkit import system
 from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus
-from shardkit.packing.answers import rebuild
-from shardkit.packing.engine import Backlog
+from shardkit.packing.engine import Backlog, rebuild
 from shardkit.packing.job import Job, Setup, commit_job, write_job
 from shardkit.packing.worker import serve
 from shardkit.system.file_io import write_full

@@ -20,7 +20,7 @@ from typing import Any
 
 import shardkit
 from shardkit.errors import ShardkitError, StorageError, UsageError
-from shardkit.packing.answers import Answer, error_answer
+from shardkit.packing.engine import Answer, error_answer
 from shardkit.remote.urls import CACHE_BYTES, CACHE_DIR, settings_of
 from shardkit.system.resources import allowance
 

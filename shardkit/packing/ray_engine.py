@@ -23,8 +23,7 @@ from shardkit.commit.own_files import remove_own
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
 from shardkit.inputs.base import Corpus
-from shardkit.packing.answers import Answer, rebuild
-from shardkit.packing.engine import Backlog
+from shardkit.packing.engine import Answer, Backlog, rebuild
 from shardkit.packing.job import Job, Setup, read_job, stage_files, sync_files, write_job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.ray_cluster import RayCluster, Told, answered, here, told_to_tasks

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any, TextIO
 
 from shardkit.errors import ShardkitError
-from shardkit.packing.answers import error_answer
+from shardkit.packing.engine import error_answer
 from shardkit.packing.job import Job, Setup, Written, commit_job, write_job
 
 _PR_SET_PDEATHSIG = 1
