@@ -12,7 +12,8 @@ import shardkit
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.journal import Receipt
 from shardkit.packing.engine import Engine
-from shardkit.packing.job import Job, Setup
+from shardkit.packing.job import Setup
+from shardkit.packing.listing import Job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.ray_engine import Attempts, attempt
 from shardkit.system.progress import Progress

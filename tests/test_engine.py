@@ -23,15 +23,15 @@ from shardkit.inputs.base import Corpus
 from shardkit.inputs.open import open_corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
-from shardkit.packing.job import Job, Setup
-from shardkit.packing.listing import Listing, list_jobs
+from shardkit.packing.job import Setup
+from shardkit.packing.listing import Job, Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.system.progress import Progress
 
 ELSEWHERE = """
 import pickle, sys
 from shardkit.errors import ShardkitError
-from shardkit.packing.job import commit_job, write_job
+from shardkit.packing.job import (commit_job, write_job)
 setup, job = pickle.load(sys.stdin.buffer)
 try:
     done = commit_job(write_job(setup.open_corpus(), job, setup, lambda *counts: None), setup)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import shardkit.errors
 from shardkit.errors import DataError, ShardkitError
 from shardkit.index.journal import Receipt
-from shardkit.packing.job import Job
+from shardkit.packing.listing import Job
 from shardkit.system.progress import Progress
 
 LOOK_AHEAD = 10_000

@@ -25,7 +25,7 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Corpus, Run, join
 from shardkit.inputs.open import from_spec
-from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
+from shardkit.packing.listing import LISTING_NAME, Job, decode_shard, read_segment
 from shardkit.packing.pictures import (
     check_images,
     remove_restarts,
@@ -41,29 +41,6 @@ CLS = "cls"
 
 OnProgress = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One shard to make: where its entries stand in the listing, and how many input bytes.
-
-    Attributes:
-        digest: XXH3-64 of its segment. seen: of what people see of its inputs: their names, sizes
-            and times of change.
-    """
-
-    split: str
-    shard: int
-    start: int
-    size: int
-    digest: int
-    seen: int
-    num_entries: int
-    num_bytes: int = 0
-
-    @property
-    def stem(self) -> str:
-        return f"{self.split}-{self.shard:05d}"
 
 
 @dataclass(frozen=True)

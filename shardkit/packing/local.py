@@ -26,7 +26,8 @@ from shardkit.errors import DataError, StorageError, UsageError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus
 from shardkit.packing.engine import Backlog, rebuild
-from shardkit.packing.job import Job, Setup, commit_job, write_job
+from shardkit.packing.job import Setup, commit_job, write_job
+from shardkit.packing.listing import Job
 from shardkit.packing.worker import serve
 from shardkit.system.file_io import write_full
 from shardkit.system.progress import Progress

@@ -11,9 +11,14 @@ from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.dry_run import found
 from shardkit.packing.engine import Engine
-from shardkit.packing.job import Job
-from shardkit.packing.listing import Listing, list_jobs
-from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
+from shardkit.packing.listing import (
+    LISTING_NAME,
+    Job,
+    Listing,
+    decode_shard,
+    list_jobs,
+    read_segment,
+)
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pictures import unequal_shapes
 from shardkit.system.progress import Progress

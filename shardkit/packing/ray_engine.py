@@ -24,7 +24,8 @@ from shardkit.errors import SampleError, UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
 from shardkit.inputs.base import Corpus
 from shardkit.packing.engine import Answer, Backlog, rebuild
-from shardkit.packing.job import Job, Setup, read_job, stage_files, sync_files, write_job
+from shardkit.packing.job import Setup, read_job, stage_files, sync_files, write_job
+from shardkit.packing.listing import Job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.ray_cluster import RayCluster, Told, answered, here, told_to_tasks
 from shardkit.system.paths import show_path

@@ -18,7 +18,8 @@ from typing import Any, TextIO
 
 from shardkit.errors import ShardkitError
 from shardkit.packing.engine import error_answer
-from shardkit.packing.job import Job, Setup, Written, commit_job, write_job
+from shardkit.packing.job import Setup, Written, commit_job, write_job
+from shardkit.packing.listing import Job
 
 _PR_SET_PDEATHSIG = 1
 REPORT_BYTES = 8_000_000
