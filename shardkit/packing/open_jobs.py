@@ -9,7 +9,6 @@ from shardkit.images.naming import RAW_FIELD
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
-from shardkit.packing.dry_run import found
 from shardkit.packing.engine import Engine
 from shardkit.packing.listing import (
     LISTING_NAME,
@@ -21,6 +20,7 @@ from shardkit.packing.listing import (
 )
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pictures import unequal_shapes
+from shardkit.packing.result import found
 from shardkit.system.progress import Progress
 
 

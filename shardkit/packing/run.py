@@ -21,7 +21,6 @@ from shardkit.index.journal import Receipt, journal_path
 from shardkit.index.manifest import PART_NAME
 from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
-from shardkit.packing.dry_run import dry_run
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Conclusion, Origin, made_of, own_origin
 from shardkit.packing.job import Setup
@@ -30,7 +29,7 @@ from shardkit.packing.local import GrowingPool, InProcess, ProcessPool
 from shardkit.packing.merge import FinishedPart
 from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions, Part
-from shardkit.packing.result import COMPLETE, PackResult, result_of_part
+from shardkit.packing.result import COMPLETE, PackResult, dry_run, result_of_part
 from shardkit.packing.tokenize import ChosenTokenizer, load_chosen, prepare_tokenizer
 from shardkit.packing.up_to_date import up_to_date
 from shardkit.remote.urls import Url
