@@ -15,8 +15,7 @@ from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME, is_under_way
 from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.index.manifest import INDEX_NAME, PART_NAME, is_field_name, read_info
-from shardkit.packing.dataset_files import link_or_copy
-from shardkit.packing.destination import Destination, is_recipe
+from shardkit.packing.destination import Destination, is_recipe, link_or_copy
 from shardkit.packing.finish import Conclusion, is_of_inputs, made_of
 from shardkit.packing.listing import ListedInput
 from shardkit.packing.open_jobs import ShardTally, in_order

@@ -22,8 +22,7 @@ from shardkit.commit.records import read_record, write_record
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
-from shardkit.packing.dataset_files import dataset_files, left_over
-from shardkit.packing.destination import Destination, T
+from shardkit.packing.destination import Destination, T, dataset_files, left_over
 from shardkit.remote.remote_target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap
 from shardkit.system.file_io import BLOCK_BYTES, block_sums

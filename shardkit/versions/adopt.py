@@ -15,7 +15,7 @@ from shardkit.arrays import Integers
 from shardkit.commit.durable_files import atomic_write
 from shardkit.index.manifest import REJECTED_NAME, DatasetInfo, read_rejected
 from shardkit.index.rows import RowIndex
-from shardkit.packing.dataset_files import link_or_copy
+from shardkit.packing.destination import link_or_copy
 from shardkit.packing.finish import with_signposts
 from shardkit.packing.result import COMPLETE
 from shardkit.remote.urls import refuse_overlap

@@ -16,8 +16,7 @@ from shardkit.commit.durable_files import atomic_write, fsync_path
 from shardkit.commit.work_folder import is_under_way
 from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
-from shardkit.packing.dataset_files import link_or_copy
-from shardkit.packing.destination import Destination
+from shardkit.packing.destination import Destination, link_or_copy
 from shardkit.packing.finish import with_signposts
 from shardkit.packing.merge import merge_parts
 from shardkit.packing.remote_destination import open_destination
