@@ -22,7 +22,7 @@ from shardkit.index.manifest import PART_NAME
 from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
-from shardkit.packing.finish import Conclusion, Origin, made_of, own_origin
+from shardkit.packing.finish import Conclusion, Origin, made_of, own_origin, up_to_date
 from shardkit.packing.job import Setup
 from shardkit.packing.listing import ListedInput
 from shardkit.packing.local import GrowingPool, InProcess, ProcessPool
@@ -31,7 +31,6 @@ from shardkit.packing.open_jobs import Jobs
 from shardkit.packing.options import PackOptions, Part
 from shardkit.packing.result import COMPLETE, PackResult, dry_run, result_of_part
 from shardkit.packing.tokenize import ChosenTokenizer, load_chosen, prepare_tokenizer
-from shardkit.packing.up_to_date import up_to_date
 from shardkit.remote.urls import Url
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.progress import Progress
