@@ -16,9 +16,15 @@ import xxhash
 
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.work_folder import is_under_way
-from shardkit.errors import CorpusError, DestinationError, ShardkitError
+from shardkit.errors import (
+    CorpusError,
+    DestinationError,
+    ShardkitError,
+    TooManyRejectsError,
+)
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
+from shardkit.images.naming import RAW_FIELD
 from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
@@ -28,10 +34,52 @@ from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.listing import ListedInput, Listing, list_jobs
 from shardkit.packing.options import PackOptions
+from shardkit.packing.pictures import unequal_shapes
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS
 from shardkit.system.paths import show_path, size_fault
+
+
+class ShardTally:
+    """Of one pack.
+
+    Attributes:
+        num_rejects: inputs left out so far.
+    """
+
+    def __init__(self, max_rejects: float, *, is_raw: bool) -> None:
+        self.num_rejects = 0
+        self._max_rejects = max_rejects
+        self._is_raw = is_raw
+        self._first_reject = ""
+        self._shape: list[int] | None = None
+
+    def count(self, receipt: Receipt) -> None:
+        """Raises SampleError if raw pictures have another shape than those of earlier shards."""
+        shape = receipt.encodings.get(RAW_FIELD, {}).get("shape")
+        if self._is_raw and shape is not None:
+            self._shape = self._shape or shape
+            if shape != self._shape:
+                raise unequal_shapes(f"every picture of shard {receipt.stem}", shape, self._shape)
+        if receipt.rejects:
+            path, reason = receipt.rejects[0]
+            self._first_reject = self._first_reject or f"{path}: {reason}"
+            self.num_rejects += len(receipt.rejects)
+
+    def refuse_many(self, num_entries: int) -> None:
+        """Raises TooManyRejectsError if of so many inputs too many were left out."""
+        if self.num_rejects > self._max_rejects * num_entries:
+            raise TooManyRejectsError(
+                f"{self.num_rejects} of {num_entries} inputs were rejected, more than the share of"
+                f" {self._max_rejects:g} that --max-rejects allows; the first:"
+                f" {self._first_reject}"
+            )
+
+
+def in_order(receipts: list[Receipt]) -> list[Receipt]:
+    """As the dataset has them: train first, then by split and shard."""
+    return sorted(receipts, key=lambda own: (own.split != "train", own.split, own.shard))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.index.manifest import INDEX_NAME, PART_NAME, is_field_name, read_info
 from shardkit.packing.destination import Destination, is_recipe, link_or_copy
-from shardkit.packing.finish import Conclusion, is_of_inputs, made_of
+from shardkit.packing.finish import Conclusion, ShardTally, in_order, is_of_inputs, made_of
 from shardkit.packing.listing import ListedInput
-from shardkit.packing.open_jobs import ShardTally, in_order
 from shardkit.packing.options import PackOptions, Part
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, result_of

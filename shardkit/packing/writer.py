@@ -20,8 +20,8 @@ from shardkit.index.manifest import (
 )
 from shardkit.inputs.objects.iterables import Chunk, StreamCorpus
 from shardkit.inputs.objects.sample_forms import SampleForm
+from shardkit.packing.finish import in_order
 from shardkit.packing.objects import check_names, form_of, refuse_for_streams
-from shardkit.packing.open_jobs import in_order
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
 from shardkit.packing.result import COMPLETE, PackResult
