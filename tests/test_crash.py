@@ -95,7 +95,7 @@ def test_workers_die_with_the_packer(tmp_path: Path) -> None:
     process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
     workers: list[str] = []
     assert settle(lambda: len(children_of(process.pid, workers)) == 2)
-    forked = b"packing.worker" not in Path(f"/proc/{workers[0]}/cmdline").read_bytes()
+    forked = b"packing.local" not in Path(f"/proc/{workers[0]}/cmdline").read_bytes()
     assert forked, "the command has imported all, and a copy starts in no time"
     assert kill_at(process, dest / ".packing", 3, 0)
     assert settle(lambda: not any(map(is_running, workers)), 5)
