@@ -14,9 +14,9 @@ from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
 from shardkit.packing.convert import OPTIONS, source_of
 from shardkit.packing.convert import convert as convert_dataset
-from shardkit.packing.from_bucket import name_of
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
+from shardkit.packing.spool import name_of
 from shardkit.remote.urls import Url, show_place
 from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path

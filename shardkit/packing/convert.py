@@ -22,11 +22,11 @@ from shardkit.index.rows import RowIndex
 from shardkit.inputs.open import container_at
 from shardkit.inputs.records.packed import TokenFileCorpus, dataset_corpus
 from shardkit.packing.finish import Origin
-from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.packing.spool import own_name
 from shardkit.remote.urls import Url, as_place, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path

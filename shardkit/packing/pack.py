@@ -14,10 +14,19 @@ from shardkit.formats import FOR_TOKENS, FORMATS, get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
-from shardkit.packing.hugging_face import are_tables, is_hugging_face
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.packing.spool import (
+    Fetched,
+    Spool,
+    are_tables,
+    is_hugging_face,
+    local_source,
+    notes_of,
+    own_name,
+    splits_of,
+)
 from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
 from shardkit.system.byte_sizes import parse_size
@@ -137,7 +146,6 @@ def _pack_files(
 
     place = as_place(source, "the source")
     if isinstance(place, Url):
-        from shardkit.packing.from_bucket import Fetched, local_source, own_name
         from shardkit.packing.remote_destination import refuse_taken, staging_of
 
         local = local_source(place)
@@ -163,7 +171,6 @@ def _pack_spooled(
     started: float,
 ) -> PackResult:
     from shardkit.inputs.tables.tabular import SpooledCorpus
-    from shardkit.packing.spool import Spool, notes_of, splits_of
 
     splits = splits_of(source)
     # Of a part that is drawn from all rows, all are needed.

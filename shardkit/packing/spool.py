@@ -1,8 +1,9 @@
-"""Datasets of Hugging Face ``datasets``, from Python: their rows written into files, to be packed.
+"""Sources that are written beside the destination before they are packed, and then removed: rows of
+Python objects (datasets of Hugging Face ``datasets``, tables), and files behind a URL.
 
-What such an object holds may be a file, a selection of its rows, a stream from the network or what
-a function makes. So its rows are taken as they are stored, without decoding, and written to Parquet
-beside the destination; then that is packed, and removed.
+What a dataset object holds may be a file, a selection of its rows, a stream from the network or
+what a function makes. So its rows are taken as they are stored, without decoding, and written to
+Parquet.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import filecmp
 import os
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote, urlsplit
 
 import xxhash
 
@@ -20,9 +23,9 @@ from shardkit.commit.durable_files import fsync_path
 from shardkit.commit.locks import Lock
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
+from shardkit.formats import get_format
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.tables.tabular import arrow_errors, spool_name
-from shardkit.packing.hugging_face import are_tables
+from shardkit.remote.urls import Url
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
@@ -105,6 +108,8 @@ class Spool:
                 all.
             StorageError: the disk is full, or what a row names cannot be read.
         """
+        from shardkit.inputs.tables.tabular import spool_name  # takes 40 ms
+
         num_rows = {}
         with Progress("reading", progress) as bar, os_errors(f"writing rows into {self.folder}"):
             for name, dataset in splits.items():
@@ -143,6 +148,8 @@ def _set_time(path: Path) -> None:
 
 def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progress) -> int:
     """Write the first ``limit`` rows, and say how many they are."""
+    from shardkit.inputs.tables.tabular import arrow_errors
+
     with arrow_errors(path):  # says so if pyarrow is not there
         from pyarrow import parquet
 
@@ -267,3 +274,74 @@ def embedded(table: Any, schema: Any) -> Any:
 
     table = table.select(schema.names).replace_schema_metadata(schema.metadata)
     return embed_table_storage(table).cast(schema)
+
+
+_KINDS = frozenset({"Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict"})
+
+
+def is_hugging_face(source: object) -> bool:
+    """Return True for a dataset of ``datasets`` or several splits of such, without importing that
+    library."""
+    if type(source) is dict:
+        return bool(source) and all(map(is_hugging_face, source.values()))
+    return any(
+        made.__name__ in _KINDS and made.__module__.partition(".")[0] == "datasets"
+        for made in type(source).__mro__
+    )
+
+
+def are_tables(source: object) -> bool:
+    """Return True for a table of pyarrow, pandas, polars or another library that gives Arrow's
+    stream of record batches, and for a dict of splits of such."""
+    held = [*source.values()] if isinstance(source, dict) else [source]
+    return bool(held) and all(hasattr(one, "__arrow_c_stream__") for one in held)
+
+
+def local_source(url: Url) -> Path | None:
+    """Return the folder that a ``file://`` URL means; None for what is in a bucket.
+
+    Raises:
+        UsageError: it cannot be listed, or obstore is not installed.
+    """
+    parts = urlsplit(url.text)
+    if parts.scheme in ("http", "https", "hf"):
+        raise UsageError(
+            f"the source: {url} is read by HTTP, which does not list what there is; copy the files"
+            " to this machine, or pack from s3://, gs:// or az://"
+        )
+    if parts.scheme == "file":
+        return Path(unquote(parts.path) or "/")
+    if find_spec("obstore") is None:  # only the cache server may import it
+        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+    return None
+
+
+def name_of(url: Url) -> str:
+    """Return the name of the source: its last folder, or the bucket."""
+    parts = urlsplit(url.text)
+    return unquote(parts.path.rpartition("/")[2]) or parts.netloc
+
+
+def own_name(url: Url, to: str) -> str:
+    """Return the default destination: the source's name and the format, in the current folder."""
+    return f"{name_of(url)}-{get_format(to).name}"
+
+
+class Fetched(Spool):
+    """The folder ``{dest}.spool`` for what is fetched. It stays after an error: what is there is
+    not fetched again by the same call."""
+
+    def fetch(self, url: Url) -> Path:
+        """Fetch all files of the source into a folder of its name, and return that."""
+        from shardkit.remote.cached_storage import ask_place
+        from shardkit.remote.urls import default_cache
+
+        folder = self.folder / "fetched" / name_of(url)
+        ask_place(url, default_cache(), {"do": "fetch bucket", "folder": str(folder)})
+        return folder
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            super().__exit__(*error)
+        else:
+            self._lock.close()
