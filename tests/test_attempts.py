@@ -109,7 +109,7 @@ def test_a_new_run_takes_the_place_of_an_old_one(tmp_path: Path) -> None:
 
 
 def test_ray_that_is_not_there_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.packing.ray_cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("shardkit.packing.options.find_spec", lambda name: None)
     got = run("pack", "pictures", "d", "--to", "npy", "--engine", "ray")
     assert (got.code, got.out) == (2, "") and not Path("d").exists()
     assert got.err == (

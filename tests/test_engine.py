@@ -124,15 +124,15 @@ ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 CHATTY = """
 import ctypes, os, sys
-from shardkit.packing import worker
+from shardkit.packing import local
 read = worker.write_job
 def write_job(*args):
     os.write(1, b"noise on 1\\n")
     os.write(2, b"noise on 2\\n")
     print("noise")
     return read(*args)
-worker.write_job = write_job
-worker.main()
+local.write_job = write_job
+local.main()
 """
 
 

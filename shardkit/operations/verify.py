@@ -24,7 +24,7 @@ from shardkit.operations.file_damage import RecordedSums, look_at
 from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult, tokenizer_problem
 from shardkit.operations.verify_on_ray import check_on_ray
 from shardkit.packing.destination import strays
-from shardkit.packing.ray_cluster import check_engine
+from shardkit.packing.options import check_engine
 from shardkit.remote.urls import as_place, show_place
 from shardkit.shards.locate import Located, locate_place
 from shardkit.system.progress import Progress

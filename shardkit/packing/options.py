@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -48,6 +49,28 @@ _SAID_IF_GIVEN = frozenset({"part"})
 
 MIN_VOCABULARY = 256
 """Entries a trained tokenizer has at least: one a byte."""
+
+
+def check_engine(engine: str, address: str | None, workers: int | None) -> None:
+    """Raise UsageError for an engine that is none, or that is not there, or told nonsense."""
+    if engine not in ("local", "ray"):
+        raise UsageError(f"engine must be local or ray, got {engine!r}")
+    if engine == "local":
+        if address is not None:
+            raise UsageError("address is of a Ray cluster: pass engine ray, too")
+        return
+    if workers == 0:
+        raise UsageError("workers 0 packs in this process, and engine ray never does; leave it out")
+    if address is not None and address.startswith("ray://"):
+        raise UsageError(
+            f"address {address} is for Ray Client, which forgets its tasks with the connection; run"
+            " this on a machine of the cluster, with address auto, or give HOST:PORT of its head"
+        )
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of this name is a package of nothing
+        raise UsageError(
+            "engine ray needs Ray: pip install 'shardkit[ray]', on all machines of the cluster"
+        )
 
 
 @dataclass(frozen=True)
@@ -143,10 +166,7 @@ class PackOptions:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
         if self.part is not None:
             object.__setattr__(self, "part", str(Part.parse(self.part)))
-        if (self.engine, self.address) != ("local", None):
-            from shardkit.packing.ray_cluster import check_engine
-
-            check_engine(self.engine, self.address, self.workers)
+        check_engine(self.engine, self.address, self.workers)
         self._check_format(get_format(self.to))
         self._check_tokens()
 

@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import shardkit
@@ -102,28 +101,6 @@ KNOCK_S = 10.0
 
 _STORE_BYTES = 100_000_000
 """For objects, in a cluster of our own: tasks take and return some hundred bytes."""
-
-
-def check_engine(engine: str, address: str | None, workers: int | None) -> None:
-    """Raises UsageError for an engine that is none, or that is not there, or told nonsense."""
-    if engine not in ("local", "ray"):
-        raise UsageError(f"engine must be local or ray, got {engine!r}")
-    if engine == "local":
-        if address is not None:
-            raise UsageError("address is of a Ray cluster: pass engine ray, too")
-        return
-    if workers == 0:
-        raise UsageError("workers 0 packs in this process, and engine ray never does; leave it out")
-    if address is not None and address.startswith("ray://"):
-        raise UsageError(
-            f"address {address} is for Ray Client, which forgets its tasks with the connection; run"
-            " this on a machine of the cluster, with address auto, or give HOST:PORT of its head"
-        )
-    found = find_spec("ray")
-    if found is None or found.origin is None:  # a folder of this name is a package of nothing
-        raise UsageError(
-            "engine ray needs Ray: pip install 'shardkit[ray]', on all machines of the cluster"
-        )
 
 
 class RayCluster:
