@@ -11,7 +11,6 @@ from conftest import Run, make_images, tree
 import shardkit
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.journal import Receipt
-from shardkit.packing.engine import Engine
 from shardkit.packing.job import Setup
 from shardkit.packing.listing import Job
 from shardkit.packing.options import PackOptions
@@ -46,10 +45,7 @@ class Late:
             self.attempts.accept(done["folder"], receipt)
             yield receipt
 
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.attempts.close()
 
 

@@ -18,7 +18,7 @@ from dying import end_of, forked
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
-from shardkit.packing.local import _advice, _end
+from shardkit.packing.local import _end
 
 KILLS = 5
 """A container; `make campaign` does it hundreds of times."""
@@ -275,8 +275,8 @@ def test_a_dead_worker_is_said(how: signal.Signals, tmp_path: Path) -> None:
 
 
 def test_an_exit_status_is_said() -> None:
-    assert _end(3) == "ended with exit status 3" and _advice(3) == ""
-    assert _end(-64) == "was killed by signal 64 (SIGRTMAX)"
+    assert _end(3, "") == "ended with exit status 3"
+    assert _end(-64, " here") == "was killed by signal 64 (SIGRTMAX) here"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")

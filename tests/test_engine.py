@@ -67,10 +67,7 @@ class Elsewhere:
             progress.add(job.num_entries, job.num_bytes)
             yield answer
 
-    def __enter__(self) -> Elsewhere:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         pass
 
 
@@ -125,7 +122,7 @@ ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 CHATTY = """
 import ctypes, os, sys
 from shardkit.packing import local
-read = worker.write_job
+read = local.write_job
 def write_job(*args):
     os.write(1, b"noise on 1\\n")
     os.write(2, b"noise on 2\\n")

@@ -107,8 +107,6 @@ def stage(
         made = _lasting(place)
         if finished := held.finished(made, StageResult):
             return finished
-        if overwrite:
-            held.clear()
         held.prepare(made)
         files = list(_files(place))
         if isinstance(held, RemoteDestination):

@@ -13,7 +13,7 @@ from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.operations.split_check import SplitCheck, VerifyResult
 from shardkit.packing.engine import Answer, rebuild
-from shardkit.packing.ray_cluster import RayCalls, RayCluster, Told, answered, here, told_to_tasks
+from shardkit.packing.ray_cluster import RayCluster, Told, answered, here, told_to_tasks
 from shardkit.remote.urls import Url, as_place
 from shardkit.shards.locate import locate_place
 from shardkit.system.paths import show_path
@@ -39,7 +39,7 @@ def check_on_ray(
         "version": None if isinstance(place, Url) else version,  # there is one behind a URL
         "whole": {check.split.name: sorted(check.whole) for check in checks},
     }
-    with RayCluster(address, None) as cluster:
+    with RayCluster(address, None, check_shard, "verifying") as cluster:
         answers = _answers(cluster, told, checks)
     for check in checks:
         for number, rows in check.ranges():
@@ -50,26 +50,22 @@ def _answers(
     cluster: RayCluster, told: Told, checks: Sequence[SplitCheck]
 ) -> dict[tuple[str, int], Answer]:
     """Of each shard, by split and number."""
-    calls = cluster.tasks(check_shard, "verifying")
     found: dict[tuple[str, int], Answer] = {}
-    try:
-        for check in checks:
-            for number, rows in check.ranges():
-                while len(calls) >= cluster.most_tasks:
-                    found.update(_ended(calls, checks))
-                item = {"split": check.split.name, "shard": number, "rows": [rows.start, rows.stop]}
-                calls.begin(told, item, check.split.stem(number))
-        while calls:
-            found.update(_ended(calls, checks))
-    finally:
-        calls.cancel()
+    for check in checks:
+        for number, rows in check.ranges():
+            while len(cluster) >= cluster.most_tasks:
+                found.update(_ended(cluster, checks))
+            item = {"split": check.split.name, "shard": number, "rows": [rows.start, rows.stop]}
+            cluster.begin(told, item, check.split.stem(number))
+    while len(cluster):
+        found.update(_ended(cluster, checks))
     return found
 
 
 def _ended(
-    calls: RayCalls, checks: Sequence[SplitCheck]
+    cluster: RayCluster, checks: Sequence[SplitCheck]
 ) -> Iterator[tuple[tuple[str, int], Answer]]:
-    for item, answer in calls.ended(wait=True):
+    for item, answer in cluster.ended(wait=True):
         if "error" in answer:
             raise rebuild(*answer["error"])
         done = answer["done"]

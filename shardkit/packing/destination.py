@@ -78,27 +78,17 @@ class Destination:
         self._goes_if_empty = not self.dest.exists()
         self._overwrite = overwrite
         self._ended: Change | None = None
-        self._is_of_version = False
         refuse_overlap(self.dest, source.resolve())
         self._refuse_others()
-        self._folder = WorkFolder(self.dest, is_shared=is_shared)
-        self.work = self._folder.path
-        self.stage = self._folder.stage
+        self.folder = WorkFolder(self.dest, is_shared=is_shared)
+        self.work = self.folder.path
+        self.stage = self.folder.stage
         self.scratch = self.work / SCRATCH_NAME
         try:
-            self._end_change()
-            self._refuse_taken()
+            self._settle()
         except BaseException:
-            self._folder.close()
+            self.folder.close()
             raise
-
-    @property
-    def lock_fd(self) -> int:
-        return self._folder.lock_fd
-
-    def check_held(self) -> None:
-        """Raise StorageError if another machine has taken over, since this one did not answer."""
-        self._folder.check_held()
 
     @property
     def name(self) -> Path | str:
@@ -131,38 +121,36 @@ class Destination:
     def taken(self) -> DestinationError:
         """Return the error for a destination that already holds a dataset."""
         return DestinationError(
-            f"{show_path(self.dest)} already holds a dataset; pass --overwrite to replace it, or"
+            f"{show_path(self.name)} already holds a dataset; pass --overwrite to replace it, or"
             " choose another destination"
         )
 
-    def _end_change(self) -> None:
-        """Put in its place what a killed pack had made ready. The change of a version is not ours
-        to end: who asked for it may ask again."""
+    def _settle(self) -> None:
+        """Publish what a killed pack had made ready, and refuse a dataset that nobody asked to
+        replace."""
+        change = None
         try:
-            change = self._folder.pending(INDEX_NAME, is_dataset_file)
+            change = self.folder.pending(INDEX_NAME, is_dataset_file)
         except ResumeError:
             if not self._overwrite:
                 raise
-            return
-        if change is not None and is_recipe(change.recipe):
-            self._folder.end(change)
+        # The change of a version is not ours to end: who asked for it may ask again.
+        is_ours = change is not None and is_recipe(change.recipe)
+        if change is not None and is_ours:
+            self.folder.end(change)
             self._ended = change
-        self._is_of_version = change is not None and self._ended is None
-
-    def _refuse_taken(self) -> None:
+        if self._overwrite or is_ours or not (self.dest / INDEX_NAME).exists():
+            return
         is_started = (self.work / OPTIONS_NAME).exists()
-        allowed = self._overwrite or self._ended or (is_started and not self._is_of_other())
-        if (self.dest / INDEX_NAME).exists() and not allowed:
-            # The command that was killed there may still be asked to go on.
-            if not is_started and not self._is_of_version:
-                self._folder.clear()  # an --overwrite that came to nothing
+        if not is_started and change is None:
+            self.folder.clear()  # an --overwrite that came to nothing
+        # What was started may be to replace this dataset by another source's. Without overwrite
+        # that is not meant, and before all is listed nothing else would tell. The command that was
+        # killed there may still be asked to go on.
+        source = self.work / _SOURCE
+        is_of_other = source.exists() and read_record(source) not in (None, self._source)
+        if not is_started or is_of_other:
             raise self.taken()
-
-    def _is_of_other(self) -> bool:
-        """Return True if what was started is to replace this dataset by another source's. Without
-        ``overwrite`` that is not meant, and before all is listed nothing else would tell."""
-        path = self.work / _SOURCE
-        return path.exists() and read_record(path) not in (None, self._source)
 
     def finished(self, recipe: dict[str, Any], kind: type[T]) -> T | None:
         """Return the result of a call that was killed while it tidied up, if it was this one.
@@ -176,26 +164,21 @@ class Destination:
 
     def _result(self, record: dict[str, Any], recipe: dict[str, Any], kind: type[T]) -> T:
         was = record.get("recipe")
-        if is_recipe(was) and not (
-            _changed_input(was["inputs"], recipe["inputs"]) or _change(was, recipe)
-        ):
+        if is_recipe(was) and not self._change(was, recipe):
             with suppress(TypeError):  # damaged
                 return from_record(kind, record.get("result"), dest=self.name)
         raise self.taken()
 
-    def clear(self) -> None:
-        """Forget a started pack. A dataset stays until the new one is whole."""
-        self._folder.clear()
-
     def prepare(self, recipe: dict[str, Any]) -> None:
-        """Record what is being packed and how, or check that it is what was recorded.
+        """Record what is being packed and how, or check that it is what was recorded. With
+        ``overwrite``, forget a started pack; a dataset stays until the new one is complete.
 
         Raises:
             ResumeError: a pack was started here with other options, or the record is damaged.
         """
         path = self.work / OPTIONS_NAME
-        if not path.exists():
-            self.clear()  # what was done with unknown options is worth nothing
+        if self._overwrite or not path.exists():
+            self.folder.clear()  # what was done with unknown options is worth nothing
             if (self.dest / INDEX_NAME).exists():
                 write_record(self.work / _SOURCE, self._source)
             write_record(path, recipe)
@@ -206,34 +189,60 @@ class Destination:
                 " start afresh"
             )
         self.stage.mkdir(exist_ok=True)
-        if changed := _changed_input(started["inputs"], recipe["inputs"]):
-            raise ResumeError(
-                f"input files changed since this pack was started: {changed}; restore them, or pass"
-                " --overwrite to start afresh"
-            )
-        if change := _change(started, recipe):
-            raise ResumeError(
-                f"{show_path(self.name)} holds a pack started with other options: {change};"
-                " use the same, or pass --overwrite to start afresh"
-            )
+        if change := self._change(started, recipe):
+            raise ResumeError(f"{change}, or pass --overwrite to start afresh")
+
+    def _change(self, old: dict[str, Any], new: dict[str, Any]) -> str:
+        """Return in which way a recipe is not the one that was recorded, and what to do; or ""."""
+        new = json.loads(json.dumps(new))
+        for group in ("inputs", "corpus", "options"):
+            for name in sorted(old[group].keys() | new[group].keys()):
+                then, now = old[group].get(name), new[group].get(name)
+                if then != now and group == "inputs":
+                    how = "is gone" if now is None else "is another file"
+                    how = "was added" if then is None else how
+                    return (
+                        "input files changed since this pack was started:"
+                        f" {show_path(name)} {how}; restore them"
+                    )
+                if then != now:
+                    option = "shard_size" if name == "shard_bytes" else name
+                    return (
+                        f"{show_path(self.name)} holds a pack started with other options: {option}"
+                        f" was {then!r}, now {now!r}; use the same"
+                    )
+        return ""
 
     def forget_shards(self) -> None:
         """Forget all that was done, but not from what and how."""
-        self._folder.clear(OPTIONS_NAME, _SOURCE)
+        self.folder.clear(OPTIONS_NAME, _SOURCE)
         self.stage.mkdir()
         self.scratch.mkdir()
 
     def finish(self, info: DatasetInfo, recipe: dict[str, Any], result: dict[str, Any]) -> None:
         """Have what is in the stage take the place of the dataset that stands here, if any."""
-        self.check_held()
+        self.folder.check_held()
         replaces = self._overwrite or (self.dest / INDEX_NAME).exists()
         old = files_to_replace(self.dest) if replaces else []
         new = [name for name in dataset_files(info) if (self.stage / name).exists()]
-        refuse_blocked(self.dest, self.stage, new, old)
+        for name in new:
+            if (self.dest / name).is_dir() and not (self.dest / name).is_symlink():
+                raise DestinationError(
+                    f"{show_path(self.dest / name)} is a folder, where a file of the dataset must"
+                    " go; move it away and run the same command again"
+                )
+        for name in sorted(SIGNPOSTS & {*new} - {*old}):
+            # Somebody's database may be called data.mdb, too.
+            theirs = self.dest / name
+            if theirs.exists() and not cmp(theirs, self.stage / name, False):
+                raise DestinationError(
+                    f"{show_path(theirs)} is no file of the dataset's, and would be lost; move it"
+                    " away and run the same command again"
+                )
         atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
         removes = [INDEX_NAME, *sorted({*old} - {*new})] if replaces else []
         moves = [(f"{STAGE_NAME}/{name}", name) for name in (*new, INDEX_NAME)]
-        self._folder.commit(Change(recipe, result, removes, moves))
+        self.folder.commit(Change(recipe, result, removes, moves))
 
     def __enter__(self) -> Destination:
         return self
@@ -244,11 +253,11 @@ class Destination:
         is_stopped = kind is KeyboardInterrupt and (self.work / TOKENIZER_RECORD).exists()
         try:
             if failed and self.work.is_dir() and not (is_stopped or self._is_worth_keeping()):
-                self._folder.clear()
+                self.folder.clear()
         except (OSError, ShardkitError):
             pass  # the error under way says more than that its traces could not be removed
         finally:
-            self._folder.close()
+            self.folder.close()
         if self._goes_if_empty:
             with suppress(OSError):
                 self.dest.rmdir()
@@ -261,27 +270,6 @@ def is_recipe(record: object) -> TypeGuard[dict[str, dict[str, Any]]]:
     """Return True for what a record says of what is packed, and how."""
     groups = ("inputs", "corpus", "options")
     return isinstance(record, dict) and all(isinstance(record.get(g), dict) for g in groups)
-
-
-def _changed_input(old: dict[str, list[int]], new: dict[str, list[int]]) -> str:
-    for name in sorted(old.keys() | new.keys()):
-        if name not in old:
-            return f"{show_path(name)} was added"
-        if name not in new:
-            return f"{show_path(name)} is gone"
-        if old[name] != new[name]:
-            return f"{show_path(name)} is another file"
-    return ""
-
-
-def _change(old: dict[str, Any], new: dict[str, Any]) -> str:
-    for group in ("corpus", "options"):
-        for name in old[group].keys() | new[group].keys():
-            then, now = old[group].get(name), json.loads(json.dumps(new[group].get(name)))
-            if then != now:
-                option = "shard_size" if name == "shard_bytes" else name
-                return f"{option} was {then!r}, now {now!r}"
-    return ""
 
 
 _SPLIT_OF_SHARD = re.compile(r"(.+)-[0-9]{5,}\..*")
@@ -312,39 +300,29 @@ def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
     )
 
 
-def all_files(folder: Path, info: DatasetInfo) -> set[str]:
-    """Return the names of the files of all versions up to this one, but for shardkit.json.
-
-    Raises:
-        IndexFileError: what an older version says is damaged.
-    """
-    found = set(info.file_bytes)
-    for version in versions_at(folder, info)[:-1]:
-        name = index_name(version)
-        found |= {name, *stored_info(Folder(folder), name).file_bytes}
-    return found
-
-
 def files_to_replace(dest: Path) -> list[str]:
-    """Return the names of the files of the dataset that stands here, shardkit.json apart.
+    """Return the names of the files of the dataset that stands here, of all its versions,
+    shardkit.json apart.
 
     Shards of its splits that it does not list are left over from something, and count as its own.
     Where shardkit.json is damaged, names alone decide.
     """
     names = {entry.name for entry in os.scandir(dest) if not entry.is_dir(follow_symlinks=False)}
+    listed = {REJECTED_NAME}
     try:
         info = read_info(dest)
-        listed, splits = {REJECTED_NAME, *all_files(dest, info)}, set(info.splits)
+        splits = set(info.splits)
+        listed |= info.file_bytes.keys()
+        for version in versions_at(dest, info)[:-1]:
+            older = index_name(version)
+            listed |= {older, *stored_info(Folder(dest), older).file_bytes}
     except ShardkitError:
-        listed, splits = {REJECTED_NAME}, _splits_seen(names)
+        listed = {REJECTED_NAME}
+        shards = {split for name in names if (split := _split_of_shard(name))}
+        stems = {name.removesuffix(".rows") for name in names if name.endswith(".rows")}
+        indexed = {s for s in stems if all(f"{s}.{kind}" in names for kind in INDEX_KINDS)}
+        splits = {split for split in shards | indexed if is_field_name(split)}
     return sorted(name for name in names if name in listed or _is_file_of(name, splits))
-
-
-def _splits_seen(names: Collection[str]) -> set[str]:
-    shards = {split for name in names if (split := _split_of_shard(name))}
-    stems = {name.removesuffix(".rows") for name in names if name.endswith(".rows")}
-    indexed = {s for s in stems if all(f"{s}.{kind}" in names for kind in INDEX_KINDS)}
-    return {split for split in shards | indexed if is_field_name(split)}
 
 
 def _split_of_shard(name: str) -> str:
@@ -358,27 +336,6 @@ def _is_file_of(name: str, splits: Collection[str]) -> bool:
     if VERSION_INDEX.fullmatch(name):
         return True
     return _split_of_shard(name) in splits or split_of_index(name) in splits
-
-
-def refuse_blocked(dest: Path, stage: Path, new: Collection[str], old: Collection[str]) -> None:
-    """Raise DestinationError if a new file would take the place of what is not the dataset's.
-
-    Args:
-        stage: the folder of the new files. new, old: names of files that come, and that go.
-    """
-    for name in new:
-        if (dest / name).is_dir() and not (dest / name).is_symlink():
-            raise DestinationError(
-                f"{show_path(dest / name)} is a folder, where a file of the dataset must go; move"
-                " it away and run the same command again"
-            )
-    for name in sorted(SIGNPOSTS & {*new} - {*old}):
-        # Somebody's database may be called data.mdb, too.
-        if (dest / name).exists() and not cmp(dest / name, stage / name, False):
-            raise DestinationError(
-                f"{show_path(dest / name)} is no file of the dataset's, and would be lost; move it"
-                " away and run the same command again"
-            )
 
 
 COPY_BYTES = 4 << 20

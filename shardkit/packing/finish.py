@@ -1,4 +1,9 @@
-"""The finish of a pack: from finished shards to a dataset that only has to be published."""
+"""The finish of a pack: from finished shards to a dataset, and whether one is finished already.
+
+Names, sizes and options are in ``packed``, a checksum in shardkit.json. Times may not be in a
+dataset, since equal inputs give equal bytes: a checksum of them is in an extended attribute of
+shardkit.json. If a copy or a file system has lost that, names and sizes decide.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,8 @@ import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,7 +39,7 @@ from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.listing import ListedInput, Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pictures import unequal_shapes
+from shardkit.packing.pictures import told_of_others, unequal_shapes
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS
@@ -105,27 +110,59 @@ class Conclusion:
         num_resumed: int,
         started: float,
     ) -> PackResult:
-        """Write the index, and have the dataset take its place.
+        """Write the index of every split and what comes with the dataset into the stage, and have
+        it take its place.
 
         Args:
-            receipts: as of :func:`shardkit.packing.finish.assemble`, which says what is raised.
+            receipts: of all shards, in order, those of a split together.
             started: when the clock of the result began.
+
+        Raises:
+            CorpusError: text was to be tokenized, and no sample has one.
+            DataError: two samples of a split have one key, or would be restored as one file.
         """
-        destination = self.destination
+        destination, options = self.destination, self.options
         origin = self.origin or own_origin(listed.spec, made_of(self.recipe, listed.contents))
-        info = assemble(destination, listed.classes, receipts, self.options, origin, self.chosen)
+        provenance = with_options(origin.provenance, options)
+        fields = sorted({name for receipt in receipts for name in receipt.encodings})
+        if self.chosen is not None:
+            if TOKENS not in fields:
+                raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
+            provenance = replace(provenance, tokens=self.chosen.spec)
+        info = DatasetInfo(get_format(options.to).name, fields, listed.classes, provenance)
+        info = with_signposts(destination.stage, info)
+        for name, own in groupby(receipts, key=lambda receipt: receipt.split):
+            info.splits[name] = assemble_split(
+                destination.stage,
+                destination.work,
+                name,
+                [*own],
+                info,
+                unique_keys=True,
+                new_paths=options.images.writes_anew,
+            )
+        rejects = [reject for receipt in receipts for reject in receipt.rejects]
+        lines = [json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects]
+        if rejected := origin.rejected + "".join(lines).encode():
+            atomic_write(destination.stage / REJECTED_NAME, [rejected])
+        for name, data in origin.files.items():
+            atomic_write(destination.stage / name, [data])
         result = result_of(
             destination.name,
             destination.stage,
-            listed,
             info,
-            num_rejects,
-            num_resumed,
-            time.perf_counter() - started,
+            listed.kind,
+            num_rejects=num_rejects,
+            input_bytes=listed.num_bytes,
+            resumed_shards=num_resumed,
+            seconds=time.perf_counter() - started,
+            ignored=dict(listed.ignored),
+            notes=[
+                *listed.notes,
+                *(self.chosen.notes if self.chosen else []),
+                *_notes_on(options, receipts),
+            ],
         )
-        result.notes.extend(listed.notes)
-        result.notes.extend(self.chosen.notes if self.chosen else [])
-        result.notes.extend(notes_on(self.options, receipts))
         destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
         if destination.name == destination.dest:
             remember_inputs(destination.dest, self.recipe, listed.seen)
@@ -148,52 +185,6 @@ class Origin:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def assemble(
-    destination: Destination,
-    classes: list[str] | None,
-    receipts: list[Receipt],
-    options: PackOptions,
-    origin: Origin,
-    chosen: ChosenTokenizer | None,
-) -> DatasetInfo:
-    """Write the index of every split and what comes with the dataset into the stage, all but
-    shardkit.json, whose contents it returns.
-
-    Args:
-        classes: as of :class:`shardkit.inputs.base.Corpus`.
-        receipts: of all shards, in order, those of a split together.
-
-    Raises:
-        CorpusError: text was to be tokenized, and no sample has one.
-        DataError: two samples of a split have one key, or would be restored as one file.
-    """
-    origin = _with_results(origin, receipts, options)
-    fields = sorted({name for receipt in receipts for name in receipt.encodings})
-    if chosen is not None:
-        if TOKENS not in fields:
-            raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
-        origin = replace(origin, provenance=replace(origin.provenance, tokens=chosen.spec))
-    info = DatasetInfo(get_format(options.to).name, fields, classes, origin.provenance)
-    info = with_signposts(destination.stage, info)
-    for name in dict.fromkeys(receipt.split for receipt in receipts):
-        own = [receipt for receipt in receipts if receipt.split == name]
-        split = assemble_split(
-            destination.stage,
-            destination.work,
-            name,
-            own,
-            info,
-            unique_keys=True,
-            new_paths=options.images.writes_anew,
-        )
-        info.splits[name] = split
-    if origin.rejected:
-        atomic_write(destination.stage / REJECTED_NAME, [origin.rejected])
-    for name, data in origin.files.items():
-        atomic_write(destination.stage / name, [data])
-    return info
-
-
 def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
     """The same, with its files for other tools, which are written into the folder."""
     signposts = get_format(info.container).signposts(info.fields, info.classes)
@@ -210,19 +201,6 @@ def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
     return Origin(Provenance(kept, packed))
 
 
-def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:
-    """The same, with what this pack did: its limit, its choice for pictures and its rejects."""
-    provenance = with_options(before.provenance, options)
-    own = reject_lines(reject for receipt in receipts for reject in receipt.rejects)
-    return replace(before, provenance=provenance, rejected=before.rejected + own)
-
-
-def reject_lines(rejects: Iterable[tuple[str, str]]) -> bytes:
-    """What rejected.jsonl has of these (path, reason)."""
-    lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
-    return "".join(lines).encode()
-
-
 def with_options(before: Provenance, options: PackOptions) -> Provenance:
     """The same, with the limit of this pack and its choice for pictures."""
     images = (options.images.to_json(),) if options.images else ()
@@ -233,11 +211,20 @@ def with_options(before: Provenance, options: PackOptions) -> Provenance:
     )
 
 
-def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
-    """What became of pictures, and what there is to say of options that came to nothing, a line
-    each."""
-    notes = _notes_on_pictures(options, receipts) if options.images else []
-    if empty := sum(receipt.counts.get(NO_SAMPLE, 0) for receipt in receipts):
+def _notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
+    """Return what became of pictures, and what there is to say of options that came to nothing, a
+    line each."""
+    counts = sum((Counter(receipt.counts) for receipt in receipts), Counter[str]())
+    notes = []
+    if options.images:
+        from shardkit.images import losses, restarting
+
+        if lost := losses.told(counts):
+            notes.append(
+                f"pictures written anew: {lost}; without {options.images} all stay as they are"
+            )
+        notes += [told_of_others(counts), restarting.told(restarting.counted(counts))]
+    if empty := counts[NO_SAMPLE]:
         notes.append(f"{NO_SAMPLE}: {empty:,}")
     stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
     if options.compression is not None and not any("codec" in encoding for encoding in stored):
@@ -245,24 +232,7 @@ def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
             "compression had no effect: no field holds arrays of one shape with"
             f" {get_format(options.to).compresses_from} bytes or more each"
         )
-    return notes
-
-
-def _notes_on_pictures(options: PackOptions, receipts: list[Receipt]) -> list[str]:
-    from shardkit.images import losses, restarting
-    from shardkit.packing.pictures import told_of_others
-
-    counts = sum((Counter(receipt.counts) for receipt in receipts), Counter[str]())
-    notes = []
-    if lost := losses.told(counts):
-        notes.append(
-            f"pictures written anew: {lost}; without {options.images} all stay as they are"
-        )
-    if others := told_of_others(counts):
-        notes.append(others)
-    if said := restarting.told(restarting.counted(counts)):
-        notes.append(said)
-    return notes
+    return [*filter(None, notes)]
 
 
 # --- what a dataset was made of -----------------------------------------------------------
@@ -314,20 +284,27 @@ def up_to_date(
 ) -> PackResult | None:
     """Return what the call would make if the dataset at ``dest`` is that; None if it is another.
 
+    Names, sizes and times of the inputs decide, as they do for make and rsync; no input is read.
     Not for a corpus that ``is_read_once``: it cannot be listed without being read. Arguments are
     as of :func:`shardkit.packing.run.run_pack`; ``recipe`` is what decides the result.
 
     Raises:
         DestinationError: it is of this input, but is not complete, or the input was touched since.
     """
-    info = _found(dest, options)
-    if info is None or not _is_as_asked(info, options):
+    info = complete_dataset(dest, options)
+    if info is None:
+        return None
+    splits = info.splits.values()
+    encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
+    if options.compression is not None or any(e.codec for e in encodings):
+        return None  # nothing says how much they are compressed
+    if options.dali_index != any(name.endswith(".idx") for name in info.file_bytes):
         return None
     listing = _listed(corpus, options)
     before = origin or own_origin(corpus.spec(), made_of(recipe, listing.contents))
     num_rejects = read_rejected(dest).count(b"\n") - before.rejected.count(b"\n")
-    num_rows = sum(split.num_rows for split in info.splits.values())
-    if num_rejects > _most_rejects(options, num_rows + num_rejects):
+    num_inputs = sum(split.num_rows for split in splits) + num_rejects
+    if num_rejects > (0 if options.on_error == "fail" else options.max_rejects * num_inputs):
         return None
     says = info.provenance if not options.makes_tokens else replace(info.provenance, tokens=None)
     if says != with_options(before.provenance, options) or info.classes != corpus.classes:
@@ -348,30 +325,37 @@ def up_to_date(
             " some of them were changed or touched since: `shardkit verify --against` says which"
             " contents differ, and --overwrite packs again"
         )
-    listed, seconds = ListedInput.of(corpus, listing), time.perf_counter() - started
-    result = result_of(dest, dest, listed, info, num_rejects, 0, seconds)
-    return replace(result, notes=[COMPLETE], was_complete=True)
+    return complete_result(dest, info, ListedInput.of(corpus, listing), num_rejects, started)
 
 
-def _found(dest: Path, options: PackOptions) -> DatasetInfo | None:
-    """Return the dataset there; None if it is to be replaced, or if a pack is under way."""
+def complete_dataset(dest: Path, options: PackOptions) -> DatasetInfo | None:
+    """Return the dataset there, of this format and as it was packed; None if it is to be replaced,
+    or if a pack is under way."""
     if options.overwrite or is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
     try:
         found = read_info(dest)
     except ShardkitError:
         return None
-    return None if found.history else found  # it is not what was packed any more
+    return None if found.history or found.container != options.to else found
 
 
-def _is_as_asked(info: DatasetInfo, options: PackOptions) -> bool:
-    """Return True if the container is. Of compressed ones nothing says how much they are."""
-    splits = info.splits.values()
-    encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
-    if options.compression is not None or any(e.codec for e in encodings):
-        return False
-    has_dali = any(name.endswith(".idx") for name in info.file_bytes)
-    return info.container == options.to and has_dali == options.dali_index
+def complete_result(
+    dest: Path, info: DatasetInfo, listed: ListedInput, num_rejects: int, started: float
+) -> PackResult:
+    """Return the result of a call that finds its dataset complete."""
+    return result_of(
+        dest,
+        dest,
+        info,
+        listed.kind,
+        num_rejects=num_rejects,
+        input_bytes=listed.num_bytes,
+        seconds=time.perf_counter() - started,
+        ignored=dict(listed.ignored),
+        notes=[COMPLETE],
+        was_complete=True,
+    )
 
 
 def _listed(corpus: Corpus, options: PackOptions) -> Listing:
@@ -381,10 +365,6 @@ def _listed(corpus: Corpus, options: PackOptions) -> Listing:
         scratch.mkdir()
         deque(list_jobs(corpus, listing, options, corpus.runs(scratch)), 0)
     return listing
-
-
-def _most_rejects(options: PackOptions, num_entries: int) -> float:
-    return 0 if options.on_error == "fail" else options.max_rejects * num_entries
 
 
 def _is_a_copy(info: DatasetInfo, corpus: Corpus, options: PackOptions) -> bool:

@@ -85,10 +85,6 @@ class Setup:
     def scratch(self) -> Path:
         return self.work / SCRATCH_NAME
 
-    @property
-    def listing(self) -> Path:
-        return self.work / LISTING_NAME
-
     def open_corpus(self) -> Corpus:
         """The input, for reading."""
         more = {"objects": self.objects} if self.objects else {}
@@ -156,8 +152,7 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
     Raises:
         SampleError: a bad input, unless the setup says to skip those.
     """
-    segment = read_segment(setup.listing, job.start, job.size, job.digest)
-    runs, order = decode_shard(segment)
+    runs, order = decode_shard(read_segment(setup.work / LISTING_NAME, job))
     if order is not None and corpus.takes_order:
         runs, order = [join(runs).take(order.tolist())], None
     choice = ImageChoice.from_json(setup.images)

@@ -101,12 +101,12 @@ def _records(data: bytes) -> Iterator[Run | Integers]:
         yield Run(split, base, label, locators, keys, numbers[0].tolist(), numbers[1].tolist())
 
 
-def read_segment(path: Path, start: int, size: int, digest: int) -> bytes:
-    """Return the segment at ``start``. Raises StorageError if it is not as it was written."""
+def read_segment(path: Path, job: Job) -> bytes:
+    """Return the segment of a job. Raises StorageError if it is not as it was written."""
     with path.open("rb") as file:
-        file.seek(start)
-        segment = file.read(size)
-    if xxhash.xxh3_64_intdigest(segment) != digest:
+        file.seek(job.start)
+        segment = file.read(job.size)
+    if xxhash.xxh3_64_intdigest(segment) != job.digest:
         raise StorageError(
             f"{show_path(path)} is not as it was written; run the same command again"
         )

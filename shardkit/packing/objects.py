@@ -34,7 +34,7 @@ MAX_LIST_BYTES = 1 << 30
 
 def pack_objects(
     source: Any,
-    dest: str | Path | None,
+    dest: str | Path,
     made: PackOptions,
     fn: Callable[[Any], Any] | str | None,
     names: Sequence[str] | None,
@@ -47,8 +47,6 @@ def pack_objects(
     Raises:
         UsageError: it cannot be packed, or not with these options.
     """
-    if dest is None:
-        raise UsageError("dest is missing: an object has no name to choose one by")
     if isinstance(fn, str):
         fn = load_function(fn, "fn")
     if isinstance(source, (str, os.PathLike)):
@@ -90,7 +88,7 @@ def open_objects(
     """Return the samples of an object as a corpus. Raises UsageError for what gives none."""
     splits = splits_of(source)
     for own in splits.values() if fn is None else ():
-        refuse_paths(own)
+        _refuse_paths(own)
     if all(map(is_map_style, splits.values())):
         rows = {name: NumberedRows(own, fn) for name, own in splits.items()}
         return RowsCorpus(rows, form, classes)
@@ -102,7 +100,7 @@ def open_objects(
     return StreamCorpus(splits, form, classes)
 
 
-def refuse_paths(source: Any) -> None:
+def _refuse_paths(source: Any) -> None:
     """Raise UsageError for a text, or paths as texts, which would be packed as texts."""
     if isinstance(source, str | bytes):
         raise UsageError(f"the source of a split is {source[:200]!r}: pass a list or a dataset")
@@ -144,12 +142,9 @@ def classes_of(splits: dict[str, Any]) -> list[str] | None:
 
 def refuse_for_streams(made: PackOptions) -> None:
     """Raise UsageError for options that need rows by number."""
-    for name, is_given in (
-        ("part", made.part is not None),
-        ("engine='ray'", made.engine == "ray"),
-    ):
-        if is_given:
-            raise UsageError(
-                f"{name} needs rows by number, and the source can only be iterated over; pass a"
-                " dataset with __len__ and __getitem__, or a list of inputs and fn="
-            )
+    if made.part is not None or made.engine == "ray":
+        name = "engine='ray'" if made.part is None else "part"
+        raise UsageError(
+            f"{name} needs rows by number, and the source can only be iterated over; pass a dataset"
+            " with __len__ and __getitem__, or a list of inputs and fn="
+        )

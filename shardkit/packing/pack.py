@@ -15,6 +15,7 @@ from shardkit.images.choice import ImageChoice
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
 from shardkit.packing.options import PackOptions
+from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.packing.spool import (
@@ -104,23 +105,23 @@ def pack(
     made = parse_options(to, shard_size, options)
     started = time.perf_counter()
     chosen = parse_fields(fields)
-    if is_hugging_face(source) or (fn is None and are_tables(source)):
-        for name, value in (("corpus", corpus), ("labels", labels)):
-            if value is not None:
-                raise UsageError(f"{name} is for files, and the source is a dataset: leave it out")
-        if dest is None:
-            raise UsageError("dest is missing: a dataset has no name to choose one by")
+    is_table = is_hugging_face(source) or (fn is None and are_tables(source))
+    if not is_table and fn is None and isinstance(source, (str, os.PathLike)):
+        if names is not None or classes is not None:
+            raise UsageError("names and classes are for Python objects, and the source is a path")
+        return _pack_files(source, dest, made, (corpus, labels, text_field), chosen, started)
+    what = "a dataset" if is_table else "an object"
+    for_files = {"corpus": corpus, "labels": labels}
+    for name, value in (for_files if is_table else for_files | {"text_field": text_field}).items():
+        if value is not None:
+            raise UsageError(f"{name} is for files, and the source is {what}: leave it out")
+    if dest is None:
+        raise UsageError(f"dest is missing: {what} has no name to choose one by")
+    if is_table:
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
-    if fn is not None or not isinstance(source, (str, os.PathLike)):
-        for name, value in (("corpus", corpus), ("labels", labels), ("text_field", text_field)):
-            if value is not None:
-                raise UsageError(f"{name} is for files, and the source is an object: leave it out")
-        from shardkit.packing.objects import pack_objects
+    from shardkit.packing.objects import pack_objects
 
-        return pack_objects(source, dest, made, fn, names, chosen, classes, started)
-    if names is not None or classes is not None:
-        raise UsageError("names and classes are for Python objects, and the source is a path")
-    return _pack_files(source, dest, made, (corpus, labels, text_field), chosen, started)
+    return pack_objects(source, dest, made, fn, names, chosen, classes, started)
 
 
 def _pack_files(
@@ -139,27 +140,23 @@ def _pack_files(
     if taken_for[1] is not None:
         as_path(taken_for[1], "labels")  # before anything is fetched
 
-    def pack_folder(src: Path, target: Path | Url | None) -> PackResult:
-        opened = open_corpus(src, *taken_for, fields, made.makes_tokens)
-        _refuse_unfit(opened, src, made)
-        return run_pack(src, opened, target or choose_dest(src, dest, made.to), made, started)
+    def pack_folder(folder: Path, target: Path | Url | None) -> PackResult:
+        opened = open_corpus(folder, *taken_for, fields, made.makes_tokens)
+        target = target or choose_dest(folder, dest, made.to)
+        return _pack_corpus(folder, opened, target, made, started)
 
     place = as_place(source, "the source")
     if isinstance(place, Url):
-        from shardkit.packing.remote_destination import refuse_taken, staging_of
-
-        local = local_source(place)
-        if local is None:
-            given = dest or own_name(place, made.to)
-            target = as_place(given, "the destination")
-            refuse_overlap(target, place)
-            if isinstance(target, Url):
-                refuse_taken(target, made.staging, made.overwrite)
-            at = staging_of(target, made.staging) if isinstance(target, Url) else target
-            with Fetched(at) as fetched:
-                return pack_folder(fetched.fetch(place), target)
-        place = local
-    return pack_folder(place, None)
+        place = local_source(place) or place
+    if isinstance(place, Path):
+        return pack_folder(place, None)
+    target = as_place(dest or own_name(place, made.to), "the destination")
+    refuse_overlap(target, place)
+    if isinstance(target, Url):
+        refuse_taken(target, made.staging, made.overwrite)
+    at = staging_of(target, made.staging) if isinstance(target, Url) else target
+    with Fetched(at) as fetched:
+        return pack_folder(fetched.fetch(place), target)
 
 
 def _pack_spooled(
@@ -179,15 +176,17 @@ def _pack_spooled(
         num_rows = spool.fill(splits, limit, made.progress)
         opened = SpooledCorpus(spool.folder, [*splits], text_field, fields, made.makes_tokens)
         opened.notes = [*opened.notes, *notes_of(splits, num_rows)]
-        _refuse_unfit(opened, spool.folder, made)
-        return run_pack(spool.folder, opened, dest, made, started)
+        return _pack_corpus(spool.folder, opened, dest, made, started)
 
 
-def _refuse_unfit(opened: Input, source: Path, made: PackOptions) -> None:
+def _pack_corpus(
+    source: Path, opened: Input, dest: Path | Url, made: PackOptions, started: float
+) -> PackResult:
     if not opened.has_pictures:
         refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
     if made.makes_tokens:
         refuse_without_text(opened, source)
+    return run_pack(source, opened, dest, made, started)
 
 
 def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:

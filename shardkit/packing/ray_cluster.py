@@ -14,7 +14,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import shardkit
@@ -104,13 +103,25 @@ _STORE_BYTES = 100_000_000
 
 
 class RayCluster:
-    """A connection to a cluster, ended with the block; so is the cluster, if it was started here.
+    """A connection to a cluster, and the calls of one function that are under way there. It ends
+    with the block; so does the cluster, if it was started here.
 
     Where this process is connected already, that connection is used, and stays.
     """
 
-    def __init__(self, address: str | None, workers: int | None) -> None:
-        """``workers``: tasks at once; None for as many as the cluster has CPUs.
+    def __init__(
+        self,
+        address: str | None,
+        workers: int | None,
+        function: Callable[[Told, Told], Answer],
+        name: str,
+    ) -> None:
+        """Connect.
+
+        Args:
+            workers: tasks at once; None for as many as the cluster has CPUs.
+            function: of a module that nodes have, too; each call is a task of one CPU. ``name``:
+                what it does, in errors.
 
         Raises:
             UsageError: this process is connected to a cluster, and another is given.
@@ -120,61 +131,41 @@ class RayCluster:
 
         self._ray = ray
         self._workers = workers
+        self._name = name
         self._most = 0
         self._asked = -_ROOM_S
+        self._under_way: dict[Any, tuple[Told, str]] = {}
+        self._told: tuple[Told, Any] | None = None
         self._is_own = not ray.is_initialized()
         if self._is_own:
-            address = address or os.environ.get("RAY_ADDRESS") or "local"
-            try:
-                _knock(address)
-                with _quiet():
-                    ray.init(**_connection(address, workers))
-            except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-                ray.shutdown()
-                raise StorageError(_no_cluster(address, error)) from error
+            _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", workers)
         elif address is not None:
             raise UsageError("address is given, and this process is connected to Ray: leave it out")
-
-    def tasks(self, function: Callable[[Told, Told], Answer], name: str) -> RayCalls:
-        """That function, of a module that nodes have, too, as tasks of one CPU each."""
         options = {
             "num_cpus": 1,
             "max_retries": MAX_RETRIES,
             "retry_exceptions": [PassingError],
             "scheduling_strategy": "SPREAD",  # reading and writing are spread over nodes, too
         }
-        return RayCalls(self._ray, self._ray.remote(**options)(function), name)
+        self._remote = ray.remote(**options)(function)
 
     @property
     def most_tasks(self) -> int:
-        """That the cluster should know of at once."""
+        """Return how many tasks the cluster should know of at once."""
         if self._workers is not None:
             return self._workers
         if time.monotonic() - self._asked >= _ROOM_S:
             self._asked = time.monotonic()
-            self._most = TASKS_PER_CPU * num_cpus(self._ray)
+            self._most = TASKS_PER_CPU * self._num_cpus()
         return max(self._most, TASKS_PER_CPU)  # one that grows on demand may have nothing yet
 
-    def close(self) -> None:
-        if self._is_own:
-            self._ray.shutdown()
+    def _num_cpus(self) -> int:
+        """Return the number of CPUs of all living nodes, busy or not."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
 
-    def __enter__(self) -> RayCluster:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class RayCalls:
-    """Calls of one function that are under way."""
-
-    def __init__(self, ray: Any, remote: Any, name: str) -> None:
-        self._ray = ray
-        self._remote = remote
-        self._name = name
-        self._under_way: dict[Any, tuple[Told, str]] = {}
-        self._told: tuple[Told, Any] | None = None
+    def __len__(self) -> int:
+        """Return how many calls are under way."""
+        return len(self._under_way)
 
     def begin(self, told: Told, item: Told, what: str) -> None:
         """Have ``function(told, item)`` called somewhere; ``what`` it is, in errors."""
@@ -184,81 +175,70 @@ class RayCalls:
         self._under_way[call.remote(self._told[1], item)] = item, what
 
     def ended(self, wait: bool) -> Iterator[tuple[Told, Answer]]:
-        """What calls that have ended came to; waits for one, if asked to and any is under way.
+        """Yield what calls that have ended came to; wait for one, if asked to and any is under way.
 
         Raises:
-            StorageError: a call could not be brought to an end, however often it was begun.
+            StorageError: a call could not be brought to an end, however often it was begun; or
+                there is no CPU that could do any.
         """
         if not self._under_way:
             return
         under_way = list(self._under_way)
-        if wait:
-            self._wait(under_way)
-        done, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
-        for call in done:
-            item, what = self._under_way.pop(call)
-            yield item, self._answer(call, f"{self._name} {what}")
-
-    def _wait(self, under_way: list[Any]) -> None:
-        """Until one has ended. Raises StorageError if there is no CPU that could do any."""
         had_any = time.monotonic()
-        while not self._ray.wait(under_way, num_returns=1, timeout=_LOOK_S)[0]:
-            if num_cpus(self._ray):
+        while wait and not self._ray.wait(under_way, num_returns=1, timeout=_LOOK_S)[0]:
+            if self._num_cpus():
                 had_any = time.monotonic()
             elif time.monotonic() - had_any > WITHOUT_CPU_S:
                 raise StorageError(
                     f"the Ray cluster has had no CPU for {WITHOUT_CPU_S:.0f} s, so nothing goes on;"
                     " start nodes, and run the same command again"
                 )
+        done, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
+        for call in done:
+            item, what = self._under_way.pop(call)
+            yield item, self._answer(call, f"{self._name} {what}")
 
     def _answer(self, call: Any, what: str) -> Answer:
-        errors = self._ray.exceptions
+        errors, again = self._ray.exceptions, "run the same command again"
         try:
             answer: Answer = self._ray.get(call)
         except errors.RayTaskError as error:
-            raise StorageError(_failure(what, error.cause)) from error
+            cause = error.cause
+            said = f"{what}: {type(cause).__name__}: {cause}; {again} to go on"
+            if isinstance(cause, PassingError):
+                said = f"{cause}; tried {MAX_RETRIES + 1} times; {again} to go on"
+            elif isinstance(cause, ModuleNotFoundError) and "shardkit" in (cause.name or ""):
+                said = (
+                    f"{what}: a node has no shardkit, or another release ({cause}); install the"
+                    f" same on all machines of the cluster, and {again}"
+                )
+            raise StorageError(said) from error
         except errors.RayError as error:
             why = str(error).strip().partition("\n")[0]
             raise StorageError(
                 f"{what}: given up by Ray, which begins a task {MAX_RETRIES} times more: {why};"
-                " run the same command again to go on"
+                f" {again} to go on"
             ) from error
         return answer
 
-    def __len__(self) -> int:
-        return len(self._under_way)
-
-    def cancel(self) -> None:
+    def close(self) -> None:
         """Have no call under way any more. What cannot be reached may still be running."""
-        for call in self._under_way:
-            self._ray.cancel(call, force=True)
-        self._under_way.clear()
+        try:
+            for call in self._under_way:
+                self._ray.cancel(call, force=True)
+        finally:
+            if self._is_own:
+                self._ray.shutdown()
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
-def num_cpus(ray: Any) -> int:
-    """Of all living nodes, busy or not."""
-    return int(ray.cluster_resources().get("CPU", 0))
-
-
-def _failure(what: str, cause: BaseException | None) -> str:
-    if isinstance(cause, PassingError):
-        return f"{cause}; tried {MAX_RETRIES + 1} times; run the same command again to go on"
-    if isinstance(cause, ModuleNotFoundError) and (cause.name or "").startswith("shardkit"):
-        return (
-            f"{what}: a node has no shardkit, or another release ({cause}); install the same on all"
-            " machines of the cluster, and run the same command again"
-        )
-    return f"{what}: {type(cause).__name__}: {cause}; run the same command again to go on"
-
-
-def _knock(address: str) -> None:
-    """Raises OSError where nobody listens: Ray itself goes on asking for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
-
-
-def _connection(address: str, workers: int | None) -> dict[str, Any]:
+def _connect(ray: Any, address: str, workers: int | None) -> None:
+    """Raise StorageError if no cluster answers there, or none can be started."""
     given: dict[str, Any] = {
         "address": address,
         "log_to_driver": False,
@@ -269,20 +249,21 @@ def _connection(address: str, workers: int | None) -> dict[str, Any]:
         given["num_cpus"] = allowance().cpus if workers is None else workers
         given["include_dashboard"] = False
         given["object_store_memory"] = _STORE_BYTES
-    return given
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ray sends statistics of a cluster that is started to its makers, unless told not to, and
-    takes over SIGTERM."""
+    # Ray sends statistics of a cluster that is started to its makers, unless told not to, and takes
+    # over SIGTERM.
     name = "RAY_USAGE_STATS_ENABLED"
     was_set = name in os.environ
     os.environ.setdefault(name, "0")
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        host, _, port = address.rpartition(":")
+        if host and port.isdigit():  # where nobody listens, Ray itself goes on asking for minutes
+            socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+        ray.init(**given)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        ray.shutdown()
+        raise StorageError(_no_cluster(address, error)) from error
     finally:
         if is_main and handler is not None:
             signal.signal(signal.SIGTERM, handler)

@@ -13,7 +13,7 @@ the path that an old attempt knows, there is nothing more to write into, and not
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from shardkit.commit.own_files import remove_own
 from shardkit.errors import SampleError, UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
 from shardkit.inputs.base import Corpus
-from shardkit.packing.engine import Answer, Backlog, rebuild
+from shardkit.packing.engine import Answer, Crew, rebuild
 from shardkit.packing.job import Setup, read_job, stage_files, sync_files, write_job
 from shardkit.packing.listing import Job
 from shardkit.packing.options import PackOptions
@@ -38,7 +38,7 @@ _STAGED = "; for a destination behind a URL, pass staging, such a folder"
 
 
 class Attempts:
-    """The driver's side: the folder of this run's attempts, gone when the block is left."""
+    """The driver's side: the folder of this run's attempts, gone when it is closed."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -76,8 +76,9 @@ def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -
             folder.mkdir()
         except FileNotFoundError:
             raise _unseen("destination", setup.dest, where) from None
+        source = Path(setup.source)
         is_here = setup.objects or "url" in setup.corpus
-        if not is_here and not _folder_of(setup.source).exists():
+        if not is_here and not (source.parent if is_pattern(source) else source).exists():
             raise _unseen("source", setup.source, where)
         written = write_job(corpus, job, setup, lambda *counts: None, folder)
         sync_files(written)
@@ -85,12 +86,6 @@ def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -
         name = journal_path(folder, receipt.split, receipt.shard)
         write_finished(name, written.finished)
         return {"receipt": asdict(receipt), "folder": folder.name}
-
-
-def _folder_of(source: str) -> Path:
-    """What must be there of a source, which may be a pattern of tars."""
-    path = Path(source)
-    return path.parent if is_pattern(path) else path
 
 
 def _unseen(what: str, path: str, where: str) -> UsageError:
@@ -104,39 +99,39 @@ VANISHED = "vanished since it was listed"
 """How the reason ends why an input was left out that was not there."""
 
 
-class RayTasks:
-    """An engine. The cluster knows of few jobs at once, the others wait here."""
+class RayTasks(Crew):
+    """An engine of a cluster. The cluster knows of few jobs at once, the others wait here."""
 
     def __init__(self, setup: Setup, options: PackOptions, check_held: Callable[[], None]) -> None:
         """``check_held`` raises if another process has taken over the destination."""
         self._setup = setup
         self._check_held = check_held
-        self._cluster = RayCluster(options.address, options.workers)
+        self._cluster = RayCluster(options.address, options.workers, do_job, "packing")
         try:
             self._attempts = Attempts(setup)
         except BaseException:
             self._cluster.close()
             raise
-        self._calls = self._cluster.tasks(do_job, "packing")
         self._told = {
             **told_to_tasks("url" in setup.corpus),
             "setup": asdict(setup),
             "attempts": str(self._attempts.folder),
         }
 
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
-        backlog = Backlog(jobs)
-        while backlog.can_draw or backlog or self._calls:
-            can_begin = bool(backlog) and len(self._calls) < self._cluster.most_tasks
-            if can_begin:
-                job = backlog.pop()
-                self._calls.begin(self._told, asdict(job), job.stem)
-            elif backlog.can_draw:
-                backlog.draw()
-            for raw, answer in self._calls.ended(wait=not (can_begin or backlog.can_draw)):
-                job = Job(**raw)
-                yield self._accept(job, answer)
-                progress.add(job.num_entries, job.num_bytes)
+    def is_busy(self) -> bool:
+        return len(self._cluster) > 0
+
+    def can_begin(self) -> bool:
+        return len(self._cluster) < self._cluster.most_tasks
+
+    def begin(self, job: Job) -> None:
+        self._cluster.begin(self._told, asdict(job), job.stem)
+
+    def ended(self, progress: Progress, wait: bool) -> Iterator[Receipt]:
+        for raw, answer in self._cluster.ended(wait):
+            job = Job(**raw)
+            yield self._accept(job, answer)
+            progress.add(job.num_entries, job.num_bytes)
 
     def _accept(self, job: Job, answer: Answer) -> Receipt:
         if "error" in answer:
@@ -167,15 +162,11 @@ class RayTasks:
                 " the cluster share, with all that is mounted below it"
             )
 
-    def __enter__(self) -> RayTasks:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         try:
-            self._calls.cancel()
-            self._attempts.close()
-        finally:
             self._cluster.close()
+        finally:
+            self._attempts.close()
 
 
 def do_job(told: Told, raw: Told) -> Answer:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from shardkit.errors import CorpusError
 from shardkit.index.count_tokens import num_tokens
-from shardkit.index.journal import Receipt
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
 from shardkit.inputs.base import Corpus, Run
-from shardkit.packing.listing import ListedInput
-from shardkit.packing.options import PackOptions, Part
+from shardkit.packing.options import PackOptions
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SampleBatch
 from shardkit.storage.local_files import Folder
@@ -64,67 +62,24 @@ class PackResult:
 
 
 def result_of(
-    dest: Path | str,
-    folder: Path,
-    listed: ListedInput,
-    info: DatasetInfo,
-    num_rejects: int,
-    num_resumed: int,
-    seconds: float,
+    dest: Path | str, folder: Path, info: DatasetInfo, kind: str, **others: Any
 ) -> PackResult:
-    """What is said of a dataset at ``dest`` whose files are in ``folder``, for now or for good."""
-    splits = info.splits.values()
-    shards = [shard for split in splits for shard in split.shards]
+    """Return what is said of a dataset at ``dest`` whose files are in ``folder``, for now or for
+    good. ``others``: attributes that the dataset does not say."""
+    splits, tokens = info.splits.values(), info.provenance.tokens
+    counts = {split.name: split.num_rows for split in splits}
+    indexes = [RowIndex(Folder(folder), info, split) for split in splits if tokens is not None]
     return PackResult(
         dest=dest,
         container=info.container,
-        kind=listed.kind,
-        splits={split.name: split.num_rows for split in splits},
-        num_samples=sum(split.num_rows for split in splits),
-        num_shards=len(shards),
-        num_rejects=num_rejects,
-        input_bytes=listed.num_bytes,
+        kind=kind,
+        splits=counts,
+        num_samples=sum(counts.values()),
+        num_shards=sum(len(split.shards) for split in splits),
         dataset_bytes=sum(info.file_bytes.values()),
-        resumed_shards=num_resumed,
-        seconds=seconds,
-        num_tokens=_num_tokens(folder, info),
-        ignored=dict(listed.ignored),
+        num_tokens=sum(num_tokens(index, tokens["dtype"]) for index in indexes if tokens),
+        **others,
     )
-
-
-def result_of_part(
-    part: Part, dest: Path, container: str, own: ListedInput, receipts: Sequence[Receipt]
-) -> PackResult:
-    """What is said of a finished part, of which ``own`` has what is its own."""
-    splits: Counter[str] = Counter()
-    for receipt in receipts:
-        splits[receipt.split] += receipt.num_rows
-    return PackResult(
-        dest=dest,
-        container=container,
-        kind=own.kind,
-        splits=dict(splits),
-        num_samples=splits.total(),
-        num_shards=len(receipts),
-        num_rejects=sum(len(receipt.rejects) for receipt in receipts),
-        input_bytes=own.num_bytes,
-        dataset_bytes=sum(sum(receipt.file_bytes.values()) for receipt in receipts),
-        ignored=dict(own.ignored),
-        notes=[f"part {part}: `shardkit merge` makes the dataset of all {part.total}"],
-        part=str(part),
-    )
-
-
-def _num_tokens(folder: Path, info: DatasetInfo) -> int:
-    tokens = info.provenance.tokens
-    if tokens is None:
-        return 0
-    indexes = (RowIndex(Folder(folder), info, split) for split in info.splits.values())
-    return sum(num_tokens(index, tokens["dtype"]) for index in indexes)
-
-
-MAX_CLASSES = 3
-"""Classes that are named."""
 
 
 def dry_run(
@@ -192,7 +147,7 @@ def first_sample(first: SampleBatch) -> list[str]:
 def _classes(classes: list[str] | None, labels: Counter[int]) -> str:
     if not classes:
         return ""
-    names = ", ".join(classes[:MAX_CLASSES]) + ", ..." * (len(classes) > MAX_CLASSES)
+    names = ", ".join([*classes[:3], *(["..."] if len(classes) > 3 else [])])
     least, most = min(labels.values(), default=0), max(labels.values(), default=0)
     each = f": {least:,} each" if least == most else f": {least:,} to {most:,} each"
     return f" in {len(classes):,} classes ({names}{each if labels else ''})"

@@ -12,7 +12,6 @@ import filecmp
 import os
 import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
@@ -25,7 +24,7 @@ from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
 from shardkit.formats import get_format
 from shardkit.index.manifest import is_field_name
-from shardkit.remote.urls import Url
+from shardkit.remote.urls import Url, require_obstore
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
@@ -311,8 +310,7 @@ def local_source(url: Url) -> Path | None:
         )
     if parts.scheme == "file":
         return Path(unquote(parts.path) or "/")
-    if find_spec("obstore") is None:  # only the cache server may import it
-        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+    require_obstore(url)
     return None
 
 

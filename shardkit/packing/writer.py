@@ -9,22 +9,20 @@ from queue import Empty, Full, Queue
 from threading import Lock, Thread
 from typing import Any, Self
 
-from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME, is_under_way
+from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
 from shardkit.index.journal import Receipt, read_receipt
 from shardkit.index.manifest import (
-    INDEX_NAME,
     is_field_name,
-    read_info,
     read_rejected,
 )
 from shardkit.inputs.objects.iterables import Chunk, StreamCorpus
 from shardkit.inputs.objects.sample_forms import SampleForm
-from shardkit.packing.finish import in_order
+from shardkit.packing.finish import complete_dataset, in_order
 from shardkit.packing.objects import check_names, form_of, refuse_for_streams
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import parse_fields, parse_options
-from shardkit.packing.result import COMPLETE, PackResult
+from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.run import run_pack
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
@@ -92,7 +90,7 @@ class Writer:
         before = before if resume else []
         self.written: dict[str, int] = {}
         self.result: PackResult | None = (
-            complete_result(self.dest, self._options) if resume else None
+            _complete_before(self.dest, self._options) if resume else None
         )
         for receipt in before:
             num = _num_samples(receipt)
@@ -231,25 +229,15 @@ class _Chunks(StreamCorpus):
         return self.chunks
 
 
-def complete_result(dest: Path, options: PackOptions) -> PackResult | None:
+def _complete_before(dest: Path, options: PackOptions) -> PackResult | None:
     """Return what an earlier Writer made, if it was killed when nothing was left to do."""
-    if options.overwrite or is_under_way(dest) or not (dest / INDEX_NAME).is_file():
+    info = complete_dataset(dest, options)
+    if info is None or info.provenance.kind != StreamCorpus.kind:
         return None
-    info = read_info(dest)
-    if info.provenance.kind != StreamCorpus.kind or info.container != options.to:
-        return None
-    splits = {name: split.num_rows for name, split in info.splits.items()}
-    return PackResult(
-        dest=dest,
-        container=info.container,
-        kind=StreamCorpus.kind,
-        splits=splits,
-        num_samples=sum(splits.values()),
-        num_shards=sum(len(split.shards) for split in info.splits.values()),
-        num_rejects=read_rejected(dest).count(b"\n"),
-        dataset_bytes=sum(info.file_bytes.values()),
-        notes=[COMPLETE],
-        was_complete=True,
+    num_rejects = read_rejected(dest).count(b"\n")
+    notes = [COMPLETE]
+    return result_of(
+        dest, dest, info, StreamCorpus.kind, num_rejects=num_rejects, notes=notes, was_complete=True
     )
 
 

@@ -126,8 +126,6 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
     with open_destination(dest, places[0].folder, overwrite) as destination:
         if before := destination.finished(recipe, PackResult):
             return replace(before, was_complete=True)
-        if overwrite:
-            destination.clear()
         destination.prepare(recipe)
         info = DatasetInfo(joined.container, joined.fields, joined.classes, origin)
         info, told = _assemble(places, info, destination)
