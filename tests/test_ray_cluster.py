@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from shardkit.errors import SampleError, StorageError
-from shardkit.packing import ray_cluster
+from shardkit.packing import ray_engine
 from shardkit.packing.engine import rebuild
-from shardkit.packing.ray_cluster import PassingError, RayCluster, answered, here, told_to_tasks
+from shardkit.packing.ray_engine import PassingError, RayCluster, answered, here, told_to_tasks
 from shardkit.system.refusals import os_errors
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "PASSING_S", 0.0)
+    monkeypatch.setattr(ray_engine, "PASSING_S", 0.0)
 
 
 def refusing(number: int) -> Callable[[], Any]:
@@ -78,7 +78,7 @@ class Deserted:
 
 
 def test_a_cluster_without_any_cpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "WITHOUT_CPU_S", 0.0)
+    monkeypatch.setattr(ray_engine, "WITHOUT_CPU_S", 0.0)
     monkeypatch.setitem(sys.modules, "ray", Deserted())
     cluster = RayCluster(None, None, lambda told, item: {}, "packing")
     cluster._under_way["call"] = ({}, "train-00000")
@@ -117,7 +117,7 @@ def test_a_cluster_that_wants_a_token_is_said(
 
     monkeypatch.setitem(sys.modules, "ray", Ray)
     monkeypatch.setattr(
-        ray_cluster.socket, "create_connection", lambda *args: SimpleNamespace(close=lambda: None)
+        ray_engine.socket, "create_connection", lambda *args: SimpleNamespace(close=lambda: None)
     )
     with pytest.raises(StorageError, match="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):
         RayCluster("1.2.3.4:6", None, lambda told, item: {}, "packing")

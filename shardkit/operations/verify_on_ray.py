@@ -13,7 +13,7 @@ from shardkit.operations.detokenize import spec_of
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.operations.split_check import SplitCheck, VerifyResult
 from shardkit.packing.engine import Answer, rebuild
-from shardkit.packing.ray_cluster import RayCluster, Told, answered, here, told_to_tasks
+from shardkit.packing.ray_engine import RayCluster, Told, answered, here, told_to_tasks
 from shardkit.remote.urls import Url, as_place
 from shardkit.shards.locate import locate_place
 from shardkit.system.paths import show_path

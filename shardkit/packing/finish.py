@@ -37,9 +37,9 @@ from shardkit.index.provenance import Provenance
 from shardkit.inputs.base import NO_SAMPLE, Corpus
 from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.destination import Destination
+from shardkit.packing.job import told_of_others, unequal_shapes
 from shardkit.packing.listing import ListedInput, Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pictures import told_of_others, unequal_shapes
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS

@@ -29,7 +29,6 @@ from shardkit.inputs.base import Corpus, Input, Run
 from shardkit.memory.maps import release_freed, release_pages
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pictures import without
 from shardkit.packing.plan import draw, take
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -267,7 +266,7 @@ def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleB
     columns = {name: v for name, v in batch.columns.items() if name not in (TEXT, TOKENS)}
     if texts or any(value is not None for value in made):
         columns[TOKENS] = made
-    return without(batch, SampleBatch(batch.keys, _paths(batch), columns, batch.rejects), reasons)
+    return batch.without(SampleBatch(batch.keys, _paths(batch), columns, batch.rejects), reasons)
 
 
 def text_of(value: Value, invalid_utf8: str) -> str:
