@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from shardkit.arguments import unknown_option
 from shardkit.errors import UsageError
-from shardkit.formats import Format, get_format, names_of
+from shardkit.formats import FOR_TOKENS, FORMATS, Format, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
+from shardkit.system.byte_sizes import parse_size
 from shardkit.system.resources import allowance
 
 _PART = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
@@ -227,3 +230,44 @@ class PackOptions:
         """The options that decide the result: a resumed pack must have the same."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
         return {name: v for name, v in found.items() if v or name not in _SAID_IF_GIVEN}
+
+
+SHARD_SIZES = 4_000_000, 256_000_000
+"""Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough
+for as many cores; one of 256 MB keeps a single core busy, or a single worker of a loader."""
+
+TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
+"""Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
+seconds, so that few workers are idle at the end, and little is done again after a kill."""
+
+
+def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
+    """``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
+    if fields is None:
+        return None
+    names = list(map(str.strip, fields.split(","))) if isinstance(fields, str) else [*fields]
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"fields must be names, got {fields!r}")
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def parse_options(
+    to: str | None, shard_size: str | int | None, options: dict[str, Any]
+) -> PackOptions:
+    """What the caller of ``pack`` gave. Raises UsageError."""
+    if options.pop("drop_duplicates", False):
+        raise UsageError(
+            "pack drops no duplicates: leave drop_duplicates out, then run `shardkit edit DEST"
+            " --drop-duplicates`, and `shardkit convert DEST NEW --to FORMAT` to make it compact"
+        )
+    makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
+    if unknown := options.keys() - PackOptions.__dataclass_fields__.keys():
+        raise unknown_option("pack", unknown)
+    if to is None and not makes_tokens:
+        raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
+    sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
+    given = sizes if shard_size is None else parse_size(shard_size)
+    try:
+        return PackOptions(to=to or FOR_TOKENS, shard_bytes=given, **options)
+    except TypeError as error:
+        raise UsageError(f"pack: {error}") from error

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardkit.arguments import unknown_option
 from shardkit.errors import UsageError
-from shardkit.formats import FOR_TOKENS, FORMATS, get_format
+from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
-from shardkit.packing.options import PackOptions
+from shardkit.packing.options import PackOptions, parse_fields, parse_options
 from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
@@ -30,19 +29,8 @@ from shardkit.packing.spool import (
 )
 from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
-from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-
-__all__ = ["PackResult", "choose_dest", "pack", "parse_options", "refuse_choice"]
-
-SHARD_SIZES = 4_000_000, 256_000_000
-"""Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough
-for as many cores; one of 256 MB keeps a single core busy, or a single worker of a loader."""
-
-TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
-"""Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
-seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
 
 @os_errors("packing")
@@ -187,38 +175,6 @@ def _pack_corpus(
     if made.makes_tokens:
         refuse_without_text(opened, source)
     return run_pack(source, opened, dest, made, started)
-
-
-def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
-    """``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
-    if fields is None:
-        return None
-    names = list(map(str.strip, fields.split(","))) if isinstance(fields, str) else [*fields]
-    if not all(isinstance(name, str) for name in names):
-        raise UsageError(f"fields must be names, got {fields!r}")
-    return list(dict.fromkeys(filter(None, names)))
-
-
-def parse_options(
-    to: str | None, shard_size: str | int | None, options: dict[str, Any]
-) -> PackOptions:
-    """What the caller of ``pack`` gave. Raises UsageError."""
-    if options.pop("drop_duplicates", False):
-        raise UsageError(
-            "pack drops no duplicates: leave drop_duplicates out, then run `shardkit edit DEST"
-            " --drop-duplicates`, and `shardkit convert DEST NEW --to FORMAT` to make it compact"
-        )
-    makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
-    if unknown := options.keys() - PackOptions.__dataclass_fields__.keys():
-        raise unknown_option("pack", unknown)
-    if to is None and not makes_tokens:
-        raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
-    sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
-    given = sizes if shard_size is None else parse_size(shard_size)
-    try:
-        return PackOptions(to=to or FOR_TOKENS, shard_bytes=given, **options)
-    except TypeError as error:
-        raise UsageError(f"pack: {error}") from error
 
 
 def refuse_choice(choice: ImageChoice, why: str) -> None:

@@ -13,8 +13,7 @@ from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
 from shardkit.operations.detokenize import spec_of
-from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import parse_fields, parse_options
+from shardkit.packing.options import PackOptions, parse_fields, parse_options
 from shardkit.packing.run import run_pack
 from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
