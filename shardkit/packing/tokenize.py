@@ -8,6 +8,7 @@ the work folder, so that a resumed pack has the same tokenizer.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
@@ -110,8 +111,8 @@ def prepare_tokenizer(
     if loaded is None:
         loaded, note = _train(destination, corpus, all_runs, options)
         notes.append(note)
-    head = _head(all_runs(), PROOF_INPUT_BYTES)
-    sample = _texts(head, corpus, destination.scratch, PROOF_BYTES)
+    scratch = destination.scratch
+    sample = _texts(all_runs(), corpus, scratch, PROOF_BYTES, PROOF_INPUT_BYTES)
     tokenizer, note = choose_backend(loaded, sample)
     release_freed()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
@@ -139,7 +140,7 @@ def _recorded(destination: Destination) -> ChosenTokenizer | None:
 
 
 def reopen(stage: Path, chosen: dict[str, Any]) -> Tokenizer:
-    """That tokenizer, of its JSON; made once a process, and not proved again."""
+    """Return that tokenizer, of its JSON; made once a process, and not proved again."""
     return _reopen(stage, json.dumps(chosen))
 
 
@@ -166,11 +167,17 @@ def _train(
     def runs() -> Iterator[Run]:
         return take((run for run in all_runs() if run.split == split), options.limit)
 
+    def drawn(run: Run) -> Run:
+        """Return about this share of a run's entries, chosen by their keys and the seed."""
+        digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
+        draws = draw(digests, options.seed, "tokenizer")
+        return run.take(np.flatnonzero(draws < np.uint64(share * 2.0**64)).tolist())
+
     # Beside pictures, sizes say nothing of text.
     sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
-    share = 1.0 if corpus.has_pictures else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
-    drawn = (_drawn(run, share, options.seed) for run in runs())
-    texts = _texts(drawn, corpus, destination.scratch, TRAINING_BYTES)
+    share = 1.0 if corpus.has_pictures else TRAINING_BYTES / max(sum(sizes), 1)
+    chosen = runs() if share >= 1 else map(drawn, runs())
+    texts = _texts(chosen, corpus, destination.scratch, TRAINING_BYTES)
     first = next(texts, None)
     if first is None:
         raise CorpusError(f"split {split} has no text to train a tokenizer on")
@@ -180,28 +187,11 @@ def _train(
     return tokenizer, f"trained a tokenizer of {tokenizer.spec.vocab_size:,} entries on {split}"
 
 
-def _drawn(run: Run, share: float, seed: int) -> Run:
-    """Those entries of a run, about this share of all, that their keys and ``seed`` choose."""
-    if share >= 1:
-        return run
-    digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
-    chosen = np.flatnonzero(draw(digests, seed, "tokenizer") < np.uint64(share * 2.0**64)).tolist()
-    return run.take(chosen)
-
-
-def _head(runs: Iterable[Run], num_bytes: int) -> Iterator[Run]:
-    """The first entries, so many input bytes of them."""
-    for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
-        if num_bytes > 0:
-            yield piece
-        num_bytes -= sum(piece.sizes)
-        if num_bytes <= 0:
-            return
-
-
-def _texts(runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int) -> Iterator[str]:
-    """The text of entries, one after another, until there are so many bytes; of a large document
-    the first :data:`LARGE_BYTES`."""
+def _texts(
+    runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int, input_bytes: float = math.inf
+) -> Iterator[str]:
+    """Yield the text of entries, one after another, until there are so many bytes, or so many input
+    bytes were read; of a large document the first :data:`LARGE_BYTES`."""
     left = at_most
     for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
         for value in corpus.read(piece, scratch).columns.get(TEXT, []):
@@ -210,7 +200,8 @@ def _texts(runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int) -> 
             data = value[: min(left, LARGE_BYTES)]
             left -= len(data)
             yield str(data, "utf-8", "replace")
-        if not left:
+        input_bytes -= sum(piece.sizes)
+        if not left or input_bytes <= 0:
             return
 
 
@@ -229,13 +220,12 @@ TRIM_PIECES = 16
 def slices(run: Run, num_bytes: int = SLICE_BYTES) -> Iterator[Run]:
     """Cut a run into pieces of at most so many input bytes, and at least one entry."""
     ends = np.cumsum(np.array(run.sizes, np.int64))
-    start = 0
+    start = before = 0
     while start < len(run):
-        before = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, before + num_bytes, side="right"))
         stop = max(stop, start + 1)
         yield run.slice(start, stop)
-        start = stop
+        start, before = stop, int(ends[stop - 1])
 
 
 def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleBatch:
@@ -247,16 +237,24 @@ def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleB
     reasons: dict[int, tuple[str, str]] = {}
     texts: dict[int, str] = {}
     ends = _Ends(tokenizer.spec)
+    errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
     for i, value in enumerate(batch.columns.get(TEXT, made)):
+        if value is None:
+            continue
         try:
-            if value is None:
-                continue
             if len(value) > LARGE_BYTES:
-                made[i] = _large(value, tokenizer, ends, scratch)
+                made[i] = _large(value, tokenizer, ends, scratch, errors)
             else:
-                texts[i] = text_of(value, tokenizer.spec.invalid_utf8)
+                texts[i] = str(value, "utf-8", errors)
         except SampleError as error:
             reasons[i] = TEXT, str(error)
+        except UnicodeDecodeError:
+            offset = first_not_utf8(value)
+            why = (
+                f"is not UTF-8: byte 0x{value[offset]:02x} at offset {offset}; pass --invalid-utf8"
+                " replace to store U+FFFD in its place"
+            )
+            reasons[i] = TEXT, why
     for i, value in enumerate(batch.columns.get(TOKENS, [])):
         if value is not None:
             reasons[i] = TOKENS, f"its sample has a field {TOKENS} already; rename that file"
@@ -267,21 +265,6 @@ def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleB
     if texts or any(value is not None for value in made):
         columns[TOKENS] = made
     return batch.without(SampleBatch(batch.keys, _paths(batch), columns, batch.rejects), reasons)
-
-
-def text_of(value: Value, invalid_utf8: str) -> str:
-    """A document's text. Raises SampleError, saying where, if it is not UTF-8 and must be."""
-    try:
-        return str(value, "utf-8", "replace" if invalid_utf8 == "replace" else "strict")
-    except UnicodeDecodeError as error:
-        raise not_utf8(error.start, value[error.start]) from error
-
-
-def not_utf8(offset: int, byte: int) -> SampleError:
-    return SampleError(
-        f"is not UTF-8: byte 0x{byte:02x} at offset {offset}; pass --invalid-utf8 replace to store"
-        " U+FFFD in its place"
-    )
 
 
 def _paths(batch: SampleBatch) -> list[bytes]:
@@ -317,13 +300,18 @@ class _Ends:
         return self.header(len(data)) + data
 
 
-def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Value:
-    """A document's ``.npy`` in a file without a name, mapped: gone with its last user."""
+def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path, errors: str) -> Value:
+    """Return a document's ``.npy`` in a file without a name, mapped: gone with its last user."""
     with TemporaryFile(dir=scratch) as file:
         skip = len(ends.header(0))
         file.seek(skip)
-        for part in chain([ends.bos], _pieces(value, tokenizer), [ends.eos]):
-            file.write(part)
+        file.write(ends.bos)
+        for number, ids in enumerate(tokenizer.encode_pieces(value, errors)):
+            release_pages(value)
+            if number % TRIM_PIECES == 0:
+                release_freed()
+            file.write(ids.tobytes())
+        file.write(ends.eos)
         header = ends.header(file.tell() - skip)
         if len(header) != skip:
             raise FormatError(f"a .npy header of {len(header)} bytes, expected {skip}")
@@ -331,19 +319,6 @@ def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Va
         file.write(header)
         file.flush()
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _pieces(value: Value, tokenizer: Tokenizer) -> Iterator[bytes]:
-    errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
-    try:
-        for number, ids in enumerate(tokenizer.encode_pieces(value, errors)):
-            release_pages(value)
-            if number % TRIM_PIECES == 0:
-                release_freed()
-            yield ids.tobytes()
-    except UnicodeDecodeError as error:
-        offset = first_not_utf8(value)
-        raise not_utf8(offset, value[offset]) from error
 
 
 def first_not_utf8(value: Value) -> int:
