@@ -48,7 +48,7 @@ def splits_of(source: Any) -> dict[str, Any]:
     """Split -> its dataset.
 
     Raises:
-        UsageError: there is none, or a split's name cannot name files.
+        UsageError: a split's name cannot name files.
     """
     if not isinstance(source, dict):
         name = str(getattr(source, "split", None))
@@ -57,21 +57,21 @@ def splits_of(source: Any) -> dict[str, Any]:
     for name in splits:
         if not is_field_name(name):
             raise UsageError(f"split {name!r} cannot name files (A-Z a-z 0-9 _ . -); rename it")
-    if not splits:
-        raise UsageError("the source has no splits")
     return splits
 
 
 def notes_of(splits: dict[str, Any], num_rows: dict[str, int]) -> list[str]:
-    """What of these datasets is not packed, a line each; ``num_rows`` as of :meth:`Spool.fill`."""
-    formats = {name: getattr(dataset, "format", None) for name, dataset in splits.items()}
-    empty = [f"split {name!r} has no row, and is left out" for name in splits if not num_rows[name]]
-    return empty + [
-        f"split {name!r}: its transform (with_transform) is not applied, rows are packed as they"
-        " are stored; .map applies one"
-        for name, held in formats.items()
-        if isinstance(held, dict) and held.get("type") == "custom"
-    ]
+    """Return what of these datasets is not packed, a line each; ``num_rows`` as of
+    :meth:`Spool.fill`."""
+    notes = [f"split {name!r} has no row, and is left out" for name in splits if not num_rows[name]]
+    for name, dataset in splits.items():
+        held = getattr(dataset, "format", None)
+        if isinstance(held, dict) and held.get("type") == "custom":
+            notes.append(
+                f"split {name!r}: its transform (with_transform) is not applied, rows are packed as"
+                " they are stored; .map applies one"
+            )
+    return notes
 
 
 class Spool:
@@ -129,9 +129,12 @@ class Spool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None or not (self._dest / WORK_NAME).is_dir():
+        if error[0] is None or not self._is_resumable():
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
+
+    def _is_resumable(self) -> bool:
+        return (self._dest / WORK_NAME).is_dir()
 
 
 def _set_time(path: Path) -> None:
@@ -150,17 +153,27 @@ def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progres
     from shardkit.inputs.tables.tabular import arrow_errors
 
     with arrow_errors(path):  # says so if pyarrow is not there
+        import pyarrow as pa
         from pyarrow import parquet
 
     is_plain = are_tables(dataset)
-    dataset = as_table(dataset) if is_plain else undecoded(dataset, split)
+    if not is_plain:
+        dataset = undecoded(dataset, split)
+    elif not isinstance(dataset, pa.Table):  # of pandas, without an index that only counts rows
+        dataset = pa.table(dataset)
     schema = dataset.schema if is_plain else dataset.features.arrow_schema
     num_rows = 0
+    if not is_plain:
+        from datasets.table import embed_table_storage
     try:
         # Plain: so that sizes say what rows hold, and rows of one value are not of no size.
         with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
-            for table in _groups(first_rows(tables(dataset), limit)):
-                held = table if is_plain else embedded(table, schema)
+            for table in _groups(tables(dataset), limit):
+                held = table
+                if not is_plain:
+                    # With the bytes of all files that it names, and in the schema's types.
+                    held = table.select(schema.names).replace_schema_metadata(schema.metadata)
+                    held = embed_table_storage(held).cast(schema)
                 writer.write_table(held, row_group_size=len(table))
                 num_rows += len(table)
                 bar.add(len(table), table.nbytes)
@@ -173,13 +186,6 @@ def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progres
             " that all its rows have, as with .cast(features)"
         ) from error
     return num_rows
-
-
-def as_table(source: Any) -> Any:
-    """Return a table as pyarrow has it; of pandas, without an index that only counts rows."""
-    import pyarrow as pa
-
-    return source if isinstance(source, pa.Table) else pa.table(source)
 
 
 def undecoded(dataset: Any, split: str) -> Any:
@@ -239,40 +245,25 @@ def tables(dataset: Any) -> Iterator[Any]:
         rows = min(max(SLICE_BYTES // mean, 1), 10 * rows, GROUP_ROWS)
 
 
-def first_rows(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
-    """The first ``limit`` rows of tables; all of them for None."""
-    left = limit
-    for table in parts:
-        if left is not None and left <= len(table):
-            yield table.slice(0, left)
-            return
-        yield table
-        left = None if left is None else left - len(table)
-
-
-def _groups(parts: Iterator[Any]) -> Iterator[Any]:
-    """Tables joined until they are enough for a row group."""
+def _groups(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
+    """Yield the first ``limit`` rows of tables, joined until they are enough for a row group."""
     import pyarrow as pa
 
     held: list[Any] = []
-    num_bytes = num_rows = 0
-    for table in parts:
+    num_bytes = num_rows = total = 0
+    for part in parts:
+        table = part if limit is None else part.slice(0, limit - total)
         held.append(table)
+        total += len(table)
         num_bytes, num_rows = num_bytes + table.nbytes, num_rows + len(table)
-        if num_bytes >= GROUP_BYTES or num_rows >= GROUP_ROWS:
+        is_last = limit is not None and total >= limit
+        if num_bytes >= GROUP_BYTES or num_rows >= GROUP_ROWS or is_last:
             yield pa.concat_tables(held)
             held, num_bytes, num_rows = [], 0, 0
+        if is_last:
+            return
     if held:
         yield pa.concat_tables(held)
-
-
-def embedded(table: Any, schema: Any) -> Any:
-    """A table with the bytes of all files that it names, of this machine or the network, in the
-    columns and types of ``schema``."""
-    from datasets.table import embed_table_storage
-
-    table = table.select(schema.names).replace_schema_metadata(schema.metadata)
-    return embed_table_storage(table).cast(schema)
 
 
 _KINDS = frozenset({"Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict"})
@@ -338,8 +329,5 @@ class Fetched(Spool):
         ask_place(url, default_cache(), {"do": "fetch bucket", "folder": str(folder)})
         return folder
 
-    def __exit__(self, *error: object) -> None:
-        if error[0] is None:
-            super().__exit__(*error)
-        else:
-            self._lock.close()
+    def _is_resumable(self) -> bool:
+        return True
