@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count, groupby, zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -265,19 +267,15 @@ class Listing:
     def changed(self, otherwise: str) -> ResumeError:
         """The error that names the first input that is not as an earlier call listed it."""
         before = self._kept if self.is_resumed else self._old
-        what = _difference(before, self._path) if before.exists() else None
+        what = None
+        if before.exists():
+            with suppress(ValueError, TypeError, OverflowError):  # it is damaged
+                old, new = (decode_runs(path.read_bytes()) for path in (before, self._path))
+                what = first_change(old, new)
         return ResumeError(
             f"input files changed since this pack was started: {what or otherwise}; restore them,"
             " or pass --overwrite to start afresh"
         )
-
-
-def _difference(before: Path, now: Path) -> str | None:
-    old, new = (decode_runs(path.read_bytes()) for path in (before, now))
-    try:
-        return first_change(old, new)
-    except (ValueError, TypeError, OverflowError):  # the old listing is damaged
-        return None
 
 
 def list_jobs(
@@ -289,8 +287,14 @@ def list_jobs(
         ResumeError: an earlier, complete listing was another.
         CorpusError: ``val_fraction`` asks for a split that is there, or of one that is not.
     """
-    if options.val_fraction:
-        _check_val(corpus.splits())
+    splits = corpus.splits() if options.val_fraction else [TRAIN]
+    if VAL in splits:
+        raise CorpusError(f"the source has a split {VAL!r} already; leave out --val-fraction")
+    if TRAIN not in splits:
+        raise CorpusError(
+            f"the source has no split {TRAIN!r} to cut from, only {', '.join(splits)}; leave out"
+            " --val-fraction"
+        )
     if corpus.packed is not None:
         yield from _list_mixed(listing, options, runs, corpus.packed)
         listing.complete()
@@ -307,36 +311,29 @@ def _list_mixed(
 ) -> Iterator[Job]:
     """Cut runs of which those of a split need not follow one another, behind the shards packed."""
     cutters: dict[str, Cutter] = {}
-    numbers: dict[str, Iterator[int]] = {}
+    numbers, num_bytes = Counter[str](), Counter[str]()
     for receipt in packed:
         yield listing.add_packed(receipt)
+        numbers[receipt.split] += 1
+        num_bytes[receipt.split] += receipt.num_bytes
+
+    def jobs(split: str, shards: Iterator[list[Run]]) -> Iterator[Job]:
+        for shard in shards:
+            yield listing.add(split, numbers[split], shard, None)
+            numbers[split] += 1
+
     for run in runs:
         if run.split not in cutters:
-            own = [receipt for receipt in packed if receipt.split == run.split]
-            begin = sum(receipt.num_bytes for receipt in own)
-            cutters[run.split] = Cutter(*_sizes_of(options), begin=begin)
-            numbers[run.split] = count(len(own))
-        for shard in cutters[run.split].add(run):
-            yield listing.add(run.split, next(numbers[run.split]), shard, None)
+            cutters[run.split] = Cutter(*_sizes_of(options), begin=num_bytes[run.split])
+        yield from jobs(run.split, cutters[run.split].add(run))
     for split, cutter in cutters.items():
-        for shard in cutter.end():
-            yield listing.add(split, next(numbers[split]), shard, None)
+        yield from jobs(split, cutter.end())
 
 
 def _sizes_of(options: PackOptions) -> tuple[int, int | None]:
     """Return the most, and the least, that a shard is to hold."""
     given = options.shard_bytes
     return (given, None) if isinstance(given, int) else given[::-1]
-
-
-def _check_val(splits: list[str]) -> None:
-    if VAL in splits:
-        raise CorpusError(f"the source has a split {VAL!r} already; leave out --val-fraction")
-    if TRAIN not in splits:
-        raise CorpusError(
-            f"the source has no split {TRAIN!r} to cut from, only {', '.join(splits)}; leave out"
-            " --val-fraction"
-        )
 
 
 def _divide(

@@ -65,42 +65,38 @@ class Cutter:
 
     def add(self, run: Run) -> Iterator[list[Run]]:
         """Yield the shards that are full."""
-        ends = self._done + np.cumsum(np.array(run.sizes, np.int64))
-        start = 0
-        while start < len(run):
-            stop, is_full = _fill(ends, start, self._begin, *self._limits, self._held)
+        for start, stop, is_full in self.pieces(np.array(run.sizes, np.int64)):
             if stop > start:
                 self._shard.append(run.slice(start, stop))
-                self._held += stop - start
-                self._done = int(ends[stop - 1])
             if is_full:
                 yield self._shard
-                self._shard, self._held, self._begin = [], 0, self._done
+                self._shard = []
+
+    def pieces(self, sizes: Integers) -> Iterator[tuple[int, int, bool]]:
+        """Yield (start, stop) of what each shard gets of entries, and whether it is full then."""
+        most, least = self._limits
+        ends = self._done + np.cumsum(sizes)
+        start = 0
+        while start < len(ends):
+            fits = int(np.searchsorted(ends, self._begin + most, side="right"))
+            goal = target(self._begin, most, least)
+            full = len(ends) + 1
+            if goal < most:
+                full = int(np.searchsorted(ends, self._begin + goal, side="left")) + 1
+            stop = min(max(fits, start), full, start + SHARD_ENTRIES - self._held, len(ends))
+            stop = stop if self._held else max(stop, start + 1)
+            is_full = stop < len(ends) or full <= stop
+            yield start, stop, is_full
+            self._held += stop - start
+            self._done = int(ends[stop - 1]) if stop > start else self._done
+            if is_full:
+                self._held, self._begin = 0, self._done
             start = stop
 
     def end(self) -> Iterator[list[Run]]:
         """Yield the last shard, if there is anything left."""
         if self._shard:
             yield self._shard
-
-
-def _fill(
-    ends: Integers, start: int, begin: int, most: int, least: int | None, held: int
-) -> tuple[int, bool]:
-    """Where the shard ends that began at byte ``begin`` and has ``held`` entries before ``start``,
-    and whether that is for what comes next, too.
-
-    ``ends`` is where each entry ends, in bytes.
-    """
-    fits = int(np.searchsorted(ends, begin + most, side="right"))
-    goal = target(begin, most, least)
-    full = len(ends) + 1
-    if goal < most:
-        full = int(np.searchsorted(ends, begin + goal, side="left")) + 1
-    stop = min(max(fits, start), full, start + SHARD_ENTRIES - held, len(ends))
-    if not held:
-        stop = max(stop, start + 1)
-    return stop, stop < len(ends) or full <= stop
 
 
 def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
@@ -134,13 +130,8 @@ def num_val(num_entries: int, val_fraction: float) -> int:
 
 
 def boundaries(sizes: Integers, most: int, least: int | None = None) -> list[int]:
-    """Where :func:`cut` cuts entries of these sizes: starts of all shards, and the end."""
-    ends = np.cumsum(sizes)
-    starts = [0]
-    while (start := starts[-1]) < len(ends):
-        begin = int(ends[start - 1]) if start else 0
-        starts.append(_fill(ends, start, begin, most, least, 0)[0])
-    return starts
+    """Return where :func:`cut` cuts entries of these sizes: starts of all shards, and the end."""
+    return [0, *(stop for _, stop, _ in Cutter(most, least).pieces(sizes))]
 
 
 def draw(digests: Hashes, seed: int, purpose: str) -> Hashes:
