@@ -103,12 +103,7 @@ class Conclusion:
     origin: Origin | None = None
 
     def publish(
-        self,
-        receipts: list[Receipt],
-        listed: ListedInput,
-        num_rejects: int,
-        num_resumed: int,
-        started: float,
+        self, receipts: list[Receipt], listed: ListedInput, num_resumed: int, started: float
     ) -> PackResult:
         """Write the index of every split and what comes with the dataset into the stage, and have
         it take its place.
@@ -152,7 +147,7 @@ class Conclusion:
             destination.stage,
             info,
             listed.kind,
-            num_rejects=num_rejects,
+            num_rejects=len(rejects),
             input_bytes=listed.num_bytes,
             resumed_shards=num_resumed,
             seconds=time.perf_counter() - started,

@@ -32,7 +32,7 @@ from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.base import Corpus, join
 from shardkit.inputs.open import from_spec
-from shardkit.packing.listing import LISTING_NAME, Job, decode_shard, read_segment
+from shardkit.packing.listing import Job, read_entries
 from shardkit.packing.tokenize import reopen, slices, tokenize
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch, Value, rename_field, sample_checksums, unpack_paths
@@ -154,7 +154,7 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
     Raises:
         SampleError: a bad input, unless the setup says to skip those.
     """
-    runs, order = decode_shard(read_segment(setup.work / LISTING_NAME, job))
+    runs, order = read_entries(setup.work, job)
     if order is not None and corpus.takes_order:
         runs, order = [join(runs).take(order.tolist())], None
     choice = ImageChoice.from_json(setup.images)

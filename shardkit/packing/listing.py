@@ -103,8 +103,13 @@ def _records(data: bytes) -> Iterator[Run | Integers]:
         yield Run(split, base, label, locators, keys, numbers[0].tolist(), numbers[1].tolist())
 
 
-def read_segment(path: Path, job: Job) -> bytes:
-    """Return the segment of a job. Raises StorageError if it is not as it was written."""
+def read_entries(work: Path, job: Job) -> tuple[list[Run], Integers | None]:
+    """Return the entries of a job, as :func:`decode_shard`, from the listing in a work folder.
+
+    Raises:
+        StorageError: they are not as they were written.
+    """
+    path = work / LISTING_NAME
     with path.open("rb") as file:
         file.seek(job.start)
         segment = file.read(job.size)
@@ -112,7 +117,7 @@ def read_segment(path: Path, job: Job) -> bytes:
         raise StorageError(
             f"{show_path(path)} is not as it was written; run the same command again"
         )
-    return segment
+    return decode_shard(segment)
 
 
 def first_change(old: Iterable[Run], new: Iterable[Run]) -> str | None:

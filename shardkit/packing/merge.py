@@ -264,9 +264,8 @@ def _merge(
             )
         atomic_write(destination.stage / str(spec.file), [data])
     fsync_path(destination.stage)
-    return Conclusion(destination, options, first.recipe, chosen).publish(
-        receipts, listed, tally.num_rejects, 0, started
-    )
+    end = Conclusion(destination, options, first.recipe, chosen)
+    return end.publish(receipts, listed, 0, started)
 
 
 def _take(taken: _GivenPart, receipt: Receipt, destination: Destination) -> None:

@@ -25,25 +25,9 @@ from shardkit.index.manifest import PART_NAME
 from shardkit.inputs.base import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
-from shardkit.packing.finish import (
-    Conclusion,
-    Origin,
-    ShardTally,
-    in_order,
-    made_of,
-    own_origin,
-    up_to_date,
-)
+from shardkit.packing.finish import Conclusion, Origin, ShardTally, in_order, up_to_date
 from shardkit.packing.job import Setup
-from shardkit.packing.listing import (
-    LISTING_NAME,
-    Job,
-    ListedInput,
-    Listing,
-    decode_shard,
-    list_jobs,
-    read_segment,
-)
+from shardkit.packing.listing import Job, ListedInput, Listing, list_jobs, read_entries
 from shardkit.packing.local import LocalEngine
 from shardkit.packing.merge import FinishedPart
 from shardkit.packing.options import PackOptions, Part
@@ -119,8 +103,8 @@ class _Pack:
     before are left out, the others run, and rejects counted.
 
     Attributes:
-        classes: as of :func:`run_pack`. num_shards: of each split, in all parts. num_entries,
-            num_bytes: of its own jobs. resumed: receipts of shards that an earlier call finished.
+        classes: as of :func:`run_pack`. num_shards: of each split, in all parts. num_bytes: of its
+            own jobs. resumed: receipts of shards that an earlier call finished.
     """
 
     source: Path
@@ -132,7 +116,6 @@ class _Pack:
     origin: Origin | None
     classes: Sequence[str] | None
     num_shards: dict[str, int] = field(default_factory=dict)
-    num_entries: int = 0
     num_bytes: int = 0
     resumed: list[Receipt] = field(default_factory=list)
 
@@ -161,10 +144,9 @@ class _Pack:
                 )
             origin = self.origin
             if self.corpus.is_read_once:  # a listing has what the iterator gave, by chance, at once
-                origin = own_origin(listed.spec, made_of(self.recipe, ""))
+                origin, listed = None, replace(listed, contents="")
             end = Conclusion(self.destination, options, self.recipe, self.chosen, origin)
-            num_rejects, num_resumed = self.tally.num_rejects, len(self.resumed)
-            return end.publish(receipts, listed, num_rejects, num_resumed, started)
+            return end.publish(receipts, listed, len(self.resumed), started)
 
     def _setup(self) -> Setup:
         numbers = None
@@ -210,21 +192,21 @@ class _Pack:
     def _open_jobs(self, progress: Progress) -> Iterator[Job]:
         """Yield the jobs that nobody has done, and take what was made of the others."""
         part, scratch = self.options.own_part, self.destination.scratch
+        num_entries = 0
         is_announced = not progress.is_shown or self.corpus.is_read_once
         jobs = list_jobs(self.corpus, self.listing, self.options, self.corpus.runs(scratch))
         for number, job in enumerate(jobs):
             self.num_shards[job.split] = job.shard + 1
             if part is not None and not part.has(number):
                 continue
-            self.num_entries += job.num_entries
+            num_entries += job.num_entries
             self.num_bytes += job.num_bytes
             receipt = self._finished(job)
             if receipt is None:
                 if not is_announced:
                     is_announced = True
-                    segment = read_segment(self.destination.work / LISTING_NAME, job)
-                    run = decode_shard(segment)[0][0]
-                    progress.say(found(self.corpus, run, scratch, self.destination.dest))
+                    runs, _ = read_entries(self.destination.work, job)
+                    progress.say(found(self.corpus, runs[0], scratch, self.destination.dest))
                 yield job
                 continue
             if receipt.rejects and self.options.on_error == "fail":
@@ -232,7 +214,7 @@ class _Pack:
             self.resumed.append(receipt)
             progress.skip(job.num_entries)
             self._take(receipt)
-        progress.expect(self.num_entries)
+        progress.expect(num_entries)
         self.tally.refuse_many(self.listing.num_entries)
 
     def _finished(self, job: Job) -> Receipt | None:
