@@ -295,7 +295,10 @@ def up_to_date(
         return None  # nothing says how much they are compressed
     if options.dali_index != any(name.endswith(".idx") for name in info.file_bytes):
         return None
-    listing = _listed(corpus, options)
+    with TemporaryDirectory(prefix="shardkit-") as folder:
+        listing, scratch = Listing(Path(folder)), Path(folder, "scratch")
+        scratch.mkdir()
+        deque(list_jobs(corpus, listing, options, corpus.runs(scratch)), 0)
     before = origin or own_origin(corpus.spec(), made_of(recipe, listing.contents))
     num_rejects = read_rejected(dest).count(b"\n") - before.rejected.count(b"\n")
     num_inputs = sum(split.num_rows for split in splits) + num_rejects
@@ -353,24 +356,12 @@ def complete_result(
     )
 
 
-def _listed(corpus: Corpus, options: PackOptions) -> Listing:
-    """Return the listing of the input as it is now."""
-    with TemporaryDirectory(prefix="shardkit-") as folder:
-        listing, scratch = Listing(Path(folder)), Path(folder, "scratch")
-        scratch.mkdir()
-        deque(list_jobs(corpus, listing, options, corpus.runs(scratch)), 0)
-    return listing
-
-
 def _is_a_copy(info: DatasetInfo, corpus: Corpus, options: PackOptions) -> bool:
     """Return True if checksums say that it has the samples of the dataset that was converted."""
     if options.images or not isinstance(corpus, DatasetCorpus):
         return False
-    source = corpus.info
-    has_checksums = all(split.has_checksums for split in source.splits.values())
-    return has_checksums and _samples(info) == _samples(source)
-
-
-def _samples(info: DatasetInfo) -> dict[str, Any]:
-    splits = info.splits.values()
-    return {one.name: (one.fingerprint, one.files[one.index_file("names")]) for one in splits}
+    copies, sources = (
+        {one.name: (one.fingerprint, one.files[one.index_file("names")]) for one in splits}
+        for splits in (info.splits.values(), corpus.info.splits.values())
+    )
+    return copies == sources and all(one.has_checksums for one in corpus.info.splits.values())

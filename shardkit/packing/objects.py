@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -215,20 +216,17 @@ class Writer:
         self._prefix = f"{part}-".encode() if part else b""
         with os_errors(f"opening {show_path(self.dest)}"):
             before = _packed_before(self.dest)
-        total = sum(map(_num_samples, before))
+        packed = Counter[str]()
+        for receipt in before:
+            packed[receipt.split] += receipt.num_rows + len(receipt.rejects)
         if before and not (resume or self._options.overwrite):
             raise DestinationError(
-                f"{show_path(self.dest)} holds {total:,} samples of a Writer that"
+                f"{show_path(self.dest)} holds {packed.total():,} samples of a Writer that"
                 " did not end: pass resume=True to go on behind them, or overwrite=True"
             )
+        self.result = _complete_before(self.dest, self._options) if resume else None
         before = before if resume else []
-        self.written: dict[str, int] = {}
-        self.result: PackResult | None = (
-            _complete_before(self.dest, self._options) if resume else None
-        )
-        for receipt in before:
-            num = _num_samples(receipt)
-            self.written[receipt.split] = self.written.get(receipt.split, 0) + num
+        self.written: dict[str, int] = dict(packed) if resume else {}
         if self.result is not None:
             self.written = dict(self.result.splits)
         self._counts = dict(self.written)
@@ -327,15 +325,13 @@ class Writer:
             self._corpus.chunks = self._arriving()
             started = time.perf_counter()
             self.result = run_pack(source, self._corpus, self.dest, self._options, started)
-        except _GivenUpError:
-            pass
         except BaseException as error:  # noqa: BLE001  # raised again where samples are written
             self._error = error
 
     def _arriving(self) -> Iterator[tuple[str, Chunk]]:
         while True:
             if self._is_given_up:
-                raise _GivenUpError("the block of the Writer ended in an error")
+                raise ShardkitError("the block of the Writer ended in an error")
             try:
                 chunk = self._chunks.get(timeout=_WAIT_S)
             except Empty:
@@ -343,10 +339,6 @@ class Writer:
             if chunk is None:
                 return
             yield chunk
-
-
-class _GivenUpError(ShardkitError):
-    """The caller's block ended in an error."""
 
 
 class _Chunks(StreamCorpus):
@@ -389,7 +381,3 @@ def _packed_before(dest: Path) -> list[Receipt]:
         if is_there and receipt.shard == len(own):
             own.append(receipt)
     return [receipt for own in found.values() for receipt in own]
-
-
-def _num_samples(receipt: Receipt) -> int:
-    return receipt.num_rows + len(receipt.rejects)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from shardkit.arguments import unknown_option
 from shardkit.errors import UsageError
-from shardkit.formats import FOR_TOKENS, FORMATS, Format, get_format, names_of
+from shardkit.formats import FOR_TOKENS, FORMATS, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.resources import allowance
@@ -46,9 +46,6 @@ class Part(NamedTuple):
 #: The tokenizer is compared by its contents, see :mod:`shardkit.packing.tokenize`.
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
 _FREE |= {"staging", "staging_bytes", "engine", "address", "dry_run"}
-
-_SAID_IF_GIVEN = frozenset({"part"})
-"""Options that datasets were packed without before they were there: what those say stays."""
 
 MIN_VOCABULARY = 256
 """Entries a trained tokenizer has at least: one a byte."""
@@ -170,10 +167,8 @@ class PackOptions:
         if self.part is not None:
             object.__setattr__(self, "part", str(Part.parse(self.part)))
         check_engine(self.engine, self.address, self.workers)
-        self._check_format(get_format(self.to))
         self._check_tokens()
-
-    def _check_format(self, made: Format) -> None:
+        made = get_format(self.to)
         if self.compression is not None and made.compresses_from is None:
             able = names_of(lambda other: other.compresses_from)
             raise UsageError(f"compression is for arrays in {able}; {self.to} has none")
@@ -229,7 +224,8 @@ class PackOptions:
     def lasting(self) -> dict[str, Any]:
         """The options that decide the result: a resumed pack must have the same."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
-        return {name: v for name, v in found.items() if v or name not in _SAID_IF_GIVEN}
+        # Datasets were packed without this one before it was there: what those say stays.
+        return {name: v for name, v in found.items() if v or name != "part"}
 
 
 SHARD_SIZES = 4_000_000, 256_000_000
