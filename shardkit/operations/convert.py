@@ -63,7 +63,7 @@ def export(
     place = locate_place(given) if isinstance(given, Url) else _place(given, tars, to)
     source = place.folder if isinstance(given, Url) else given
     made = EXPORTS[to](place)
-    target = as_path(dest, "the destination") if dest else _own_name(given, to)
+    target = as_path(dest, "the destination") if dest else Path(f"{name_of(given)}-{to}")
     refusals = os_errors(f"writing {show_path(target)}")
     with refusals, ExportFolder(target, source, options.get("overwrite", False)) as folder:
         with Progress("converting", options.get("progress")) as bar:
@@ -99,15 +99,6 @@ def _place(source: Path, tars: list[str] | None, to: str) -> Located:
     if tars is None and (kind := container_at(source)) is not None:
         raise UsageError(f"{show_path(source)} holds {CORPORA[kind].noun}: {first}")
     return locate(source, tars=tars)
-
-
-def _own_name(source: Path | Url, to: str) -> Path:
-    """As of a pack: ``pictures-lmdb/`` to parquet -> ``pictures-lmdb-parquet``, here."""
-    if isinstance(source, Url):
-        return Path(f"{name_of(source)}-{to}")
-    resolved = source.resolve()
-    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
-    return Path(f"{name or 'dataset'}-{to}")
 
 
 def _result(

@@ -26,7 +26,6 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
-from shardkit.packing.spool import own_name
 from shardkit.remote.urls import Url, as_place, refuse_overlap, show_place
 from shardkit.shards.locate import Located, locate, locate_place
 from shardkit.system.paths import as_path, show_path
@@ -103,7 +102,7 @@ def convert(
         if value is not None:
             raise UsageError(f"{name} is for files of token ids; {show_place(source)} is none")
     if isinstance(source, Url):
-        target = as_place(dest or own_name(source, made.to), "the destination")
+        target = choose_dest(source, dest, to)
         refuse_overlap(target, source)
         return _convert_located(source, None, target, made, started)
     if tars is None and (kind := container_at(source)) is not None:

@@ -79,7 +79,19 @@ class Destination:
         self._overwrite = overwrite
         self._ended: Change | None = None
         refuse_overlap(self.dest, source.resolve())
-        self._refuse_others()
+        # Refused before anything is made here: what no packer of ours has left.
+        shown = show_path(self.dest)
+        if self.dest.exists() and not self.dest.is_dir():
+            raise DestinationError(f"{shown} exists and is no folder; choose another destination")
+        if not os.path.lexists(self.dest / WORK_NAME):
+            if (self.dest / INDEX_NAME).exists():
+                if not overwrite:
+                    raise self.taken()
+            elif self.dest.is_dir() and any(self.dest.iterdir()):
+                raise DestinationError(
+                    f"{shown} exists and is no shardkit dataset, so nothing in it will be replaced;"
+                    " choose another destination"
+                )
         self.folder = WorkFolder(self.dest, is_shared=is_shared)
         self.work = self.folder.path
         self.stage = self.folder.stage
@@ -101,22 +113,6 @@ class Destination:
     def size_of(self, name: str) -> int:
         """Return the bytes of a finished file; -1 if it is not there."""
         return file_size(self.stage / name)
-
-    def _refuse_others(self) -> None:
-        """Refuse, before anything is made here, what no packer of ours has left."""
-        name = show_path(self.dest)
-        if self.dest.exists() and not self.dest.is_dir():
-            raise DestinationError(f"{name} exists and is no folder; choose another destination")
-        if os.path.lexists(self.dest / WORK_NAME):
-            return
-        if (self.dest / INDEX_NAME).exists():
-            if not self._overwrite:
-                raise self.taken()
-        elif self.dest.is_dir() and any(self.dest.iterdir()):
-            raise DestinationError(
-                f"{name} exists and is no shardkit dataset, so nothing in it will be replaced;"
-                " choose another destination"
-            )
 
     def taken(self) -> DestinationError:
         """Return the error for a destination that already holds a dataset."""

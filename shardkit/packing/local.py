@@ -25,7 +25,7 @@ from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, TextIO
+from typing import Any
 
 import shardkit.errors
 from shardkit import system
@@ -335,7 +335,10 @@ def main() -> None:
 
 
 def serve(parent: int, jobs_fd: int, answers_fd: int) -> None:
-    """Do the jobs that come by one pipe, and answer on another, until the first closes."""
+    """Do the jobs that come by one pipe, and answer on another, until the first closes.
+
+    One shard is committed while the next is read and written.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":  # to be killed when the packer is; elsewhere a closed pipe ends us
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -345,68 +348,46 @@ def serve(parent: int, jobs_fd: int, answers_fd: int) -> None:
     asked, answers = os.fdopen(jobs_fd, "rb"), os.fdopen(answers_fd, "w")
     told = json.loads(asked.readline())
     setup = Setup(**{**told, "objects": asked.read(told["objects"])})
-    packer = _Packer(setup, answers)
+    lock, unreported = Lock(), [0, 0]
+
+    def send(message: dict[str, Any]) -> None:
+        with lock:
+            answers.write(json.dumps(message) + "\n")
+            answers.flush()
+
+    def report(num_entries: int, num_bytes: int, at_least: int = REPORT_BYTES) -> None:
+        unreported[0] += num_entries
+        unreported[1] += num_bytes
+        if unreported[1] >= at_least:
+            send({"progress": unreported})
+            unreported[:] = 0, 0
+
+    def commit(written: Written) -> None:
+        try:
+            send({"done": asdict(commit_job(written, setup))})
+        except ShardkitError as error:
+            send(error_answer(error))
+
     try:
         try:
             corpus = setup.open_corpus()
+            send({"ready": True})
+            with ThreadPoolExecutor(1) as committer:
+                committing: Future[None] | None = None
+                for line in asked:
+                    written = write_job(corpus, Job(**json.loads(line)), setup, report)
+                    report(0, 0, at_least=0)
+                    if committing is not None:
+                        committing.result()  # answers come in the order of the jobs
+                    committing = committer.submit(commit, written)
+                if committing is not None:
+                    committing.result()
         except ShardkitError as error:
-            packer.send(error_answer(error))
-            return
-        packer.send({"ready": True})
-        for line in asked:
-            packer.do(corpus, Job(**json.loads(line)))
-        packer.finish()
+            send(error_answer(error))
+            for _ in asked:
+                pass  # the packer sends jobs until it has read this
     except BrokenPipeError:  # the packer is gone; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
-
-
-class _Packer:
-    """Does one job at a time, and commits one beside it. It answers by lines of JSON, in the order
-    of the jobs; progress is held back for a while."""
-
-    def __init__(self, setup: Setup, answers: TextIO) -> None:
-        self._setup = setup
-        self._answers = answers
-        self._lock = Lock()
-        self._unreported = [0, 0]
-        self._committer = ThreadPoolExecutor(1)
-        self._committing: Future[None] | None = None
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send an answer, from any thread."""
-        with self._lock:
-            self._answers.write(json.dumps(message) + "\n")
-            self._answers.flush()
-
-    def _report(self, num_entries: int, num_bytes: int, at_least: int = REPORT_BYTES) -> None:
-        held = self._unreported
-        held[0] += num_entries
-        held[1] += num_bytes
-        if held[1] >= at_least:
-            self.send({"progress": held})
-            held[:] = 0, 0
-
-    def do(self, corpus: Corpus, job: Job) -> None:
-        try:
-            written = write_job(corpus, job, self._setup, self._report)
-        except ShardkitError as error:
-            self.finish()
-            self.send(error_answer(error))
-            return
-        self._report(0, 0, at_least=0)
-        self.finish()
-        self._committing = self._committer.submit(self._commit, written)
-
-    def _commit(self, written: Written) -> None:
-        try:
-            self.send({"done": asdict(commit_job(written, self._setup))})
-        except ShardkitError as error:
-            self.send(error_answer(error))
-
-    def finish(self) -> None:
-        """Wait for the commit under way; raises any unforeseen error from it."""
-        if self._committing is not None:
-            self._committing.result()
 
 
 if __name__ == "__main__":

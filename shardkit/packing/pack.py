@@ -23,8 +23,8 @@ from shardkit.packing.spool import (
     are_tables,
     is_hugging_face,
     local_source,
+    name_of,
     notes_of,
-    own_name,
     splits_of,
 )
 from shardkit.packing.tokenize import refuse_without_text
@@ -138,7 +138,7 @@ def _pack_files(
         place = local_source(place) or place
     if isinstance(place, Path):
         return pack_folder(place, None)
-    target = as_place(dest or own_name(place, made.to), "the destination")
+    target = choose_dest(place, dest, made.to)
     refuse_overlap(target, place)
     if isinstance(target, Url):
         refuse_taken(target, made.staging, made.overwrite)
@@ -183,10 +183,8 @@ def refuse_choice(choice: ImageChoice, why: str) -> None:
         raise UsageError(f"{why}, and has no pictures: leave out {choice}")
 
 
-def choose_dest(source: Path, dest: str | Path | None, to: str) -> Path | Url:
+def choose_dest(source: Path | Url, dest: str | Path | None, to: str) -> Path | Url:
     """``dest``, or for none, ``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
     if dest:
         return as_place(dest, "the destination")
-    resolved = source.resolve()
-    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
-    return Path(f"{name or 'dataset'}-{get_format(to).name}")
+    return Path(f"{name_of(source)}-{get_format(to).name}")

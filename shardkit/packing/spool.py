@@ -22,7 +22,6 @@ from shardkit.commit.durable_files import fsync_path
 from shardkit.commit.locks import Lock
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
-from shardkit.formats import get_format
 from shardkit.index.manifest import is_field_name
 from shardkit.remote.urls import Url, require_obstore
 from shardkit.system.paths import show_path
@@ -305,15 +304,14 @@ def local_source(url: Url) -> Path | None:
     return None
 
 
-def name_of(url: Url) -> str:
-    """Return the name of the source: its last folder, or the bucket."""
-    parts = urlsplit(url.text)
-    return unquote(parts.path.rpartition("/")[2]) or parts.netloc
-
-
-def own_name(url: Url, to: str) -> str:
-    """Return the default destination: the source's name and the format, in the current folder."""
-    return f"{name_of(url)}-{get_format(to).name}"
+def name_of(source: Path | Url) -> str:
+    """Return the name of a source without its endings: of its last folder, its file or bucket."""
+    if isinstance(source, Url):
+        parts = urlsplit(source.text)
+        return unquote(parts.path.rpartition("/")[2]) or parts.netloc
+    resolved = source.resolve()
+    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
+    return name or "dataset"
 
 
 class Fetched(Spool):
