@@ -18,13 +18,11 @@ from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
 from shardkit.packing.spool import (
-    Fetched,
     Spool,
     are_tables,
     is_hugging_face,
     local_source,
     name_of,
-    notes_of,
     splits_of,
 )
 from shardkit.packing.tokenize import refuse_without_text
@@ -143,8 +141,8 @@ def _pack_files(
     if isinstance(target, Url):
         refuse_taken(target, made.staging, made.overwrite)
     at = staging_of(target, made.staging) if isinstance(target, Url) else target
-    with Fetched(at) as fetched:
-        return pack_folder(fetched.fetch(place), target)
+    with Spool(at) as spool:
+        return pack_folder(spool.fetch(place), target)
 
 
 def _pack_spooled(
@@ -161,9 +159,9 @@ def _pack_spooled(
     # Of a part that is drawn from all rows, all are needed.
     limit = None if made.shuffle or made.val_fraction else made.limit
     with Spool(dest) as spool:
-        num_rows = spool.fill(splits, limit, made.progress)
+        notes = spool.fill(splits, limit, made.progress)
         opened = SpooledCorpus(spool.folder, [*splits], text_field, fields, made.makes_tokens)
-        opened.notes = [*opened.notes, *notes_of(splits, num_rows)]
+        opened.notes = [*opened.notes, *notes]
         return _pack_corpus(spool.folder, opened, dest, made, started)
 
 

@@ -59,26 +59,13 @@ def splits_of(source: Any) -> dict[str, Any]:
     return splits
 
 
-def notes_of(splits: dict[str, Any], num_rows: dict[str, int]) -> list[str]:
-    """Return what of these datasets is not packed, a line each; ``num_rows`` as of
-    :meth:`Spool.fill`."""
-    notes = [f"split {name!r} has no row, and is left out" for name in splits if not num_rows[name]]
-    for name, dataset in splits.items():
-        held = getattr(dataset, "format", None)
-        if isinstance(held, dict) and held.get("type") == "custom":
-            notes.append(
-                f"split {name!r}: its transform (with_transform) is not applied, rows are packed as"
-                " they are stored; .map applies one"
-            )
-    return notes
-
-
 class Spool:
     """The folder ``{dest}.spool``, held by a lock. A context manager.
 
     It goes when its block ends, unless it ends in an error and a pack is under way at ``dest``:
     then the same call can go on with it. Where rows are the same as those of an earlier call, its
-    files are kept, inodes included, so that shards that are done need not be done again.
+    files are kept, inodes included, so that shards that are done need not be done again. Fetched
+    files stay after any error: they are not fetched again by the same call.
 
     Raises:
         DestinationError: another process packs there, or what is there is none of ours.
@@ -86,6 +73,7 @@ class Spool:
 
     def __init__(self, dest: Path) -> None:
         self._dest = dest
+        self._has_fetched = False
         self.folder = dest.absolute().with_name(f"{dest.absolute().name}.spool")
         held = self.folder / HELD_NAME
         if os.path.lexists(self.folder) and (self.folder.is_symlink() or not held.is_dir()):
@@ -96,10 +84,9 @@ class Spool:
         with os_errors(f"writing rows into {self.folder}"):
             self._lock = Lock(held / "lock", self.folder)
 
-    def fill(
-        self, splits: dict[str, Any], limit: int | None, progress: bool | None
-    ) -> dict[str, int]:
-        """Write the rows of each split, the first ``limit`` of them, and say how many these are.
+    def fill(self, splits: dict[str, Any], limit: int | None, progress: bool | None) -> list[str]:
+        """Write the rows of each split, the first ``limit`` of them, and say what of them is not
+        packed, a line each.
 
         Raises:
             CorpusError: rows that do not fit one another, or that Parquet cannot store; none at
@@ -108,32 +95,49 @@ class Spool:
         """
         from shardkit.inputs.tables.tabular import spool_name  # takes 40 ms
 
-        num_rows = {}
+        notes, total = [], 0
         with Progress("reading", progress) as bar, os_errors(f"writing rows into {self.folder}"):
             for name, dataset in splits.items():
                 new, kept = self.folder / "new", self.folder / spool_name(name)
-                num_rows[name] = _write(new, name, dataset, limit, bar)
+                num_rows = _write(new, name, dataset, limit, bar)
                 if kept.exists() and filecmp.cmp(new, kept, shallow=False):
                     new.unlink()
                 else:
                     _set_time(new)
                     fsync_path(new)
                     new.replace(kept)
-        if not any(num_rows.values()):
+                total += num_rows
+                if not num_rows:
+                    notes.append(f"split {name!r} has no row, and is left out")
+                held = getattr(dataset, "format", None)
+                if isinstance(held, dict) and held.get("type") == "custom":
+                    notes.append(
+                        f"split {name!r}: its transform (with_transform) is not applied, rows are"
+                        " packed as they are stored; .map applies one"
+                    )
+        if not total:
             named = " or ".join(map(repr, splits))
             raise CorpusError(f"the dataset has no row in split {named}: there is nothing to pack")
-        return num_rows
+        return notes
+
+    def fetch(self, url: Url) -> Path:
+        """Fetch all files of a source into a folder of its name, and return that."""
+        from shardkit.remote.cached_storage import ask_place
+        from shardkit.remote.urls import default_cache
+
+        self._has_fetched = True
+        folder = self.folder / "fetched" / name_of(url)
+        ask_place(url, default_cache(), {"do": "fetch bucket", "folder": str(folder)})
+        return folder
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None or not self._is_resumable():
+        is_resumable = self._has_fetched or (self._dest / WORK_NAME).is_dir()
+        if error[0] is None or not is_resumable:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
-
-    def _is_resumable(self) -> bool:
-        return (self._dest / WORK_NAME).is_dir()
 
 
 def _set_time(path: Path) -> None:
@@ -312,20 +316,3 @@ def name_of(source: Path | Url) -> str:
     resolved = source.resolve()
     name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
     return name or "dataset"
-
-
-class Fetched(Spool):
-    """The folder ``{dest}.spool`` for what is fetched. It stays after an error: what is there is
-    not fetched again by the same call."""
-
-    def fetch(self, url: Url) -> Path:
-        """Fetch all files of the source into a folder of its name, and return that."""
-        from shardkit.remote.cached_storage import ask_place
-        from shardkit.remote.urls import default_cache
-
-        folder = self.folder / "fetched" / name_of(url)
-        ask_place(url, default_cache(), {"do": "fetch bucket", "folder": str(folder)})
-        return folder
-
-    def _is_resumable(self) -> bool:
-        return True
