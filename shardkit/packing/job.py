@@ -297,31 +297,31 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
         for name in held:
             try:
                 if len(held) > 1 and choice.writes_anew:
-                    raise SampleError(two_pictures(held))
+                    raise SampleError(
+                        f"its sample has two pictures, {' and '.join(held)}, and one may be labels"
+                        " of the other's pixels; give that one a name of its own, as in"
+                        " x.mask.png, and it is left as it is"
+                    )
                 field, value, paths[i] = _rewritten(batch, i, name, choice, own)
             except SampleError as error:
                 reasons[i] = name, str(error)
                 break
             made.setdefault(field, [None] * len(batch))[i] = value
         else:
-            _count_others(batch, i, names, choice, own)
+            # And of pictures in fields not looked at, such as ``jpeg`` of other tars.
+            for name, value in batch.fields(i).items():
+                if name not in names and choice.restarts and is_jpeg(value):
+                    left_as_it_is(value, own)
+                if (
+                    name not in names
+                    and choice.writes_anew
+                    and image_field(bytes(value[:HEAD_BYTES]))
+                ):
+                    own[_IN_FIELD + name] += 1
             counts.update(own)
     others = {name: values for name, values in batch.columns.items() if name not in names}
     done = SampleBatch(batch.keys, paths, others | made, batch.rejects, counts)
     return batch.without(done, reasons)
-
-
-def _count_others(
-    batch: SampleBatch, i: int, pictures: list[str], choice: ImageChoice, counts: Counter[str]
-) -> None:
-    """Count a sample's pictures in fields not looked at, such as ``jpeg`` of other tars."""
-    for name, value in batch.fields(i).items():
-        if name in pictures:
-            continue
-        if choice.restarts and is_jpeg(value):
-            left_as_it_is(value, counts)
-        if choice.writes_anew and image_field(bytes(value[:HEAD_BYTES])) is not None:
-            counts[_IN_FIELD + name] += 1
 
 
 def told_of_others(counts: Mapping[str, int]) -> str:
@@ -333,13 +333,6 @@ def told_of_others(counts: Mapping[str, int]) -> str:
     return (
         f"pictures left as they are: {where}; only fields called jpg, png and the like are written"
         " anew"
-    )
-
-
-def two_pictures(names: list[str]) -> str:
-    return (
-        f"its sample has two pictures, {' and '.join(names)}, and one may be labels of the other's"
-        " pixels; give that one a name of its own, as in x.mask.png, and it is left as it is"
     )
 
 

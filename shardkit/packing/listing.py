@@ -145,9 +145,7 @@ def _entries(runs: Iterable[Run]) -> Iterator[_Entry]:
             yield run.base, locator, size, stamp >> UPPER, run.label, run.split
 
 
-def _name(entry: _Entry | None) -> str:
-    if entry is None:
-        return "nothing"
+def _name(entry: _Entry) -> str:
     base, locator = entry[:2]
     # What may follow the path in a locator is for its corpus alone, and long.
     text = locator.partition(b"//")[0].decode(errors="backslashreplace")

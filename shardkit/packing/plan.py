@@ -5,6 +5,7 @@ Nothing here knows of workers, so contents never depend on their number.
 
 from __future__ import annotations
 
+import math
 import mmap
 from array import array
 from collections.abc import Iterable, Iterator
@@ -100,15 +101,12 @@ class Cutter:
 
 
 def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
-    """The first ``limit`` entries."""
-    left = limit
+    """Yield the first ``limit`` entries."""
+    left = math.inf if limit is None else limit
     for run in runs:
-        if left is None:
-            yield run
-            continue
-        if left:
-            yield run.slice(0, min(left, len(run)))
-        left -= min(left, len(run))
+        first = run.slice(0, int(min(left, len(run))))
+        yield first
+        left -= len(first)
         if not left:
             return
 
@@ -186,12 +184,12 @@ class ScatteredEntries:
     def choose(self, count: int, seed: int) -> Mask:
         """A mask of ``count`` entries drawn by ``seed``."""
         chosen = np.zeros(len(self), bool)
-        chosen[_sorted(draw(self._digests, seed, "val"))[:count]] = True
+        chosen[np.argsort(draw(self._digests, seed, "val"), kind="stable")[:count]] = True
         return chosen
 
     def order(self, seed: int) -> Integers:
         """All entries in an order drawn by ``seed``."""
-        return _sorted(draw(self._digests, seed, "shuffle"))
+        return np.argsort(draw(self._digests, seed, "shuffle"), kind="stable")
 
     def shards(
         self, split: str, order: Integers, most: int, least: int | None = None
@@ -205,29 +203,22 @@ class ScatteredEntries:
             yield self._runs(split, listed), None if same else np.searchsorted(listed, wanted)
 
     def _runs(self, split: str, entries: Integers) -> list[Run]:
-        numbers = self._run[entries]
+        runs, numbers = [], self._run[entries]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
-        return [
-            self._make_run(split, int(numbers[start]), entries[start:stop])
-            for start, stop in zip(starts, [*starts[1:], len(entries)], strict=True)
-        ]
-
-    def _make_run(self, split: str, number: int, entries: Integers) -> Run:
-        base, label = self._heads[number]
-        run = Run(split, base, label, sizes=self._sizes[entries].tolist())
-        begins = np.where(entries > 0, self._ends[entries - 1], 0)
-        for begin, end in zip(begins.tolist(), self._ends[entries].tolist(), strict=True):
-            record = self._records[begin:end]
-            run.stamps.append(int.from_bytes(record[:_STAMP_BYTES], "little", signed=True))
-            locator, _, key = record[_STAMP_BYTES:].partition(b"\0")
-            run.locators.append(locator)
-            run.keys.append(key)
-        return run
+        for start, stop in pairwise([*starts, len(entries)]):
+            own = entries[start:stop]
+            base, label = self._heads[int(numbers[start])]
+            run = Run(split, base, label, sizes=self._sizes[own].tolist())
+            begins = np.where(own > 0, self._ends[own - 1], 0)
+            for begin, end in zip(begins.tolist(), self._ends[own].tolist(), strict=True):
+                record = self._records[begin:end]
+                run.stamps.append(int.from_bytes(record[:_STAMP_BYTES], "little", signed=True))
+                locator, _, key = record[_STAMP_BYTES:].partition(b"\0")
+                run.locators.append(locator)
+                run.keys.append(key)
+            runs.append(run)
+        return runs
 
     def close(self) -> None:
         self._records.close()
         self._path.unlink()
-
-
-def _sorted(draws: Hashes) -> Integers:
-    return np.argsort(draws, kind="stable")

@@ -132,7 +132,18 @@ class _Pack:
                 self._keep_only(packed)  # others hold samples that come again
             self.listing = Listing(work, is_new=packed is not None)
             self.tally = ShardTally(options.max_rejects, is_raw=options.images.is_raw)
-            receipts = self._run_jobs(engine, progress)
+            jobs = self._open_jobs(progress)
+            # Resumed, a changed input is refused before any work, and the bar begins where it was.
+            # Without workers listing comes first in any case; workers pack while it goes on. What
+            # is read once is not held until all is listed.
+            is_listed_first = self.listing.is_resumed or not options.num_workers
+            if is_listed_first and not self.corpus.is_read_once:
+                jobs = iter(list(jobs))
+            receipts = []
+            for receipt in engine.run(jobs, progress):
+                receipts.append(receipt)
+                self._take(receipt)
+            receipts = in_order(receipts + self.resumed)
             listed = ListedInput.of(self.corpus, self.listing)
             if self.classes is not None:
                 listed = replace(listed, classes=[*self.classes])
@@ -173,21 +184,6 @@ class _Pack:
             path.unlink()
 
     # --- jobs -----------------------------------------------------------------------------
-
-    def _run_jobs(self, engine: Engine, progress: Progress) -> list[Receipt]:
-        """Return the receipts of all jobs, in order."""
-        jobs = self._open_jobs(progress)
-        # Resumed, a changed input is refused before any work, and the bar begins where it was.
-        # Without workers listing comes first in any case; workers pack while it goes on. What is
-        # read once is not held until all is listed.
-        is_listed_first = self.listing.is_resumed or not self.options.num_workers
-        if is_listed_first and not self.corpus.is_read_once:
-            jobs = iter(list(jobs))
-        receipts = []
-        for receipt in engine.run(jobs, progress):
-            receipts.append(receipt)
-            self._take(receipt)
-        return in_order(receipts + self.resumed)
 
     def _open_jobs(self, progress: Progress) -> Iterator[Job]:
         """Yield the jobs that nobody has done, and take what was made of the others."""

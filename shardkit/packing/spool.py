@@ -103,7 +103,14 @@ class Spool:
                 if kept.exists() and filecmp.cmp(new, kept, shallow=False):
                     new.unlink()
                 else:
-                    _set_time(new)
+                    # A time of change that the contents decide: a resumed pack then takes equal
+                    # rows for the same file, and others for a changed one, though it is a new one.
+                    digest = xxhash.xxh3_64()
+                    with new.open("rb", buffering=0) as file:
+                        while block := file.read(SLICE_BYTES):
+                            digest.update(block)
+                    time_ns = digest.intdigest() % 10**18  # before the year 2002
+                    os.utime(new, ns=(time_ns, time_ns))
                     fsync_path(new)
                     new.replace(kept)
                 total += num_rows
@@ -138,17 +145,6 @@ class Spool:
         if error[0] is None or not is_resumable:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
-
-
-def _set_time(path: Path) -> None:
-    """Make the time of change one that the contents decide: a resumed pack then takes equal rows
-    for the same file, and others for a changed one, though this file is always a new one."""
-    digest = xxhash.xxh3_64()
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(SLICE_BYTES):
-            digest.update(block)
-    time_ns = digest.intdigest() % 10**18  # before the year 2002
-    os.utime(path, ns=(time_ns, time_ns))
 
 
 def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progress) -> int:
