@@ -172,7 +172,7 @@ def _origin(located: Located) -> Origin:
 
 
 def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path | Url, list[str] | None]:
-    """The source; of a list of tars, one of them and the names of all.
+    """Return the source; of a list of tars, one of them and the names of all.
 
     Raises:
         UsageError: they lie in several folders.

@@ -61,7 +61,11 @@ class ShardTally:
         self._shape: list[int] | None = None
 
     def count(self, receipt: Receipt) -> None:
-        """Raises SampleError if raw pictures have another shape than those of earlier shards."""
+        """Count a shard.
+
+        Raises:
+            SampleError: raw pictures have another shape than those of earlier shards.
+        """
         shape = receipt.encodings.get(RAW_FIELD, {}).get("shape")
         if self._is_raw and shape is not None:
             self._shape = self._shape or shape
@@ -73,7 +77,7 @@ class ShardTally:
             self.num_rejects += len(receipt.rejects)
 
     def refuse_many(self, num_entries: int) -> None:
-        """Raises TooManyRejectsError if of so many inputs too many were left out."""
+        """Raise TooManyRejectsError if of so many inputs too many were left out."""
         if self.num_rejects > self._max_rejects * num_entries:
             raise TooManyRejectsError(
                 f"{self.num_rejects} of {num_entries} inputs were rejected, more than the share of"
@@ -83,7 +87,7 @@ class ShardTally:
 
 
 def in_order(receipts: list[Receipt]) -> list[Receipt]:
-    """As the dataset has them: train first, then by split and shard."""
+    """Return them as the dataset has them: train first, then by split and shard."""
     return sorted(receipts, key=lambda own: (own.split != "train", own.split, own.shard))
 
 
@@ -181,7 +185,7 @@ class Origin:
 
 
 def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
-    """The same, with its files for other tools, which are written into the folder."""
+    """Write a dataset's files for other tools into the folder, and return the dataset with them."""
     signposts = get_format(info.container).signposts(info.fields, info.classes)
     for name, data in signposts.items():
         atomic_write(folder / name, [data])
@@ -190,14 +194,14 @@ def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
 
 
 def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again, and to know it again.
+    """Return enough of the input for ``verify --against`` to list it again, and to know it.
     ``spec``: as of :class:`shardkit.inputs.base.Corpus`."""
     kept = {name: value for name, value in spec.items() if name != "classes"}
     return Origin(Provenance(kept, packed))
 
 
 def with_options(before: Provenance, options: PackOptions) -> Provenance:
-    """The same, with the limit of this pack and its choice for pictures."""
+    """Return the same, with the limit of this pack and its choice for pictures."""
     images = (options.images.to_json(),) if options.images else ()
     return replace(
         before,

@@ -88,7 +88,7 @@ class Setup:
         return self.work / SCRATCH_NAME
 
     def open_corpus(self) -> Corpus:
-        """The input, for reading."""
+        """Open the input, for reading."""
         more = {"objects": self.objects} if self.objects else {}
         return from_spec(Path(self.source), {**self.corpus, **more})
 
@@ -149,7 +149,7 @@ def stage_files(folder: Path, receipt: Receipt, setup: Setup) -> None:
 
 
 def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> SampleBatch:
-    """One shard's samples, as they are to be stored.
+    """Return one shard's samples, as they are to be stored.
 
     Raises:
         SampleError: a bad input, unless the setup says to skip those.
@@ -325,7 +325,7 @@ def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
 
 
 def told_of_others(counts: Mapping[str, int]) -> str:
-    """What was counted of pictures that nothing was done to, in words; ``""`` if there are none."""
+    """Return what was counted of pictures that nothing was done to, in words, or ``""``."""
     found = sorted(name for name in counts if name.startswith(_IN_FIELD))
     if not found:
         return ""
@@ -339,7 +339,7 @@ def told_of_others(counts: Mapping[str, int]) -> str:
 def _rewritten(
     batch: SampleBatch, i: int, name: str, choice: ImageChoice, counts: Counter[str]
 ) -> tuple[str, Value, bytes]:
-    """(field, value, encoded paths) of a sample whose picture is in field ``name``; counted."""
+    """Return (field, value, encoded paths) of a sample whose picture is in field ``name``."""
     value = batch.columns[name][i]
     key, packed = batch.keys[i], batch.paths[i]
     kind, value = rewrite(value, name, choice, counts)  # type: ignore[arg-type]  # it is not None
@@ -366,7 +366,7 @@ def require_one_shape(batch: SampleBatch) -> None:
 
 
 def unequal_shapes(where: str, shape: Sequence[int], other: Sequence[int]) -> SampleError:
-    """The error for raw pictures of two shapes (H, W, 3)."""
+    """Return the error for raw pictures of two shapes (H, W, 3)."""
     sizes = ["x".join(map(str, reversed(s[:2]))) for s in (shape, other)]
     return SampleError(
         f"{where} is {sizes[0]}, and pictures before it are {sizes[1]}: image_format raw stores one"

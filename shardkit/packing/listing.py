@@ -54,7 +54,7 @@ LISTING_NAME = "listing"
 
 
 def encode_shard(runs: Sequence[Run], order: Integers | None = None) -> bytes:
-    """One segment: for each run a JSON line, its numbers, its locators and its keys.
+    """Return one segment: for each run a JSON line, its numbers, its locators and its keys.
 
     ``order`` is that of the samples, where it is not that of the runs' entries: indices of entries.
     """
@@ -71,14 +71,14 @@ def encode_shard(runs: Sequence[Run], order: Integers | None = None) -> bytes:
 
 
 def decode_shard(segment: bytes) -> tuple[list[Run], Integers | None]:
-    """The inverse of :func:`encode_shard`."""
+    """Undo :func:`encode_shard`."""
     records = list(_records(segment))
     orders = [record for record in records if not isinstance(record, Run)]
     return [record for record in records if isinstance(record, Run)], orders[0] if orders else None
 
 
 def decode_runs(listing: bytes) -> Iterator[Run]:
-    """All runs of a whole listing. A run cut short, by a kill, ends it."""
+    """Yield all runs of a whole listing. A run cut short, by a kill, ends it."""
     return (record for record in _records(listing) if isinstance(record, Run))
 
 
@@ -121,7 +121,7 @@ def read_entries(work: Path, job: Job) -> tuple[list[Run], Integers | None]:
 
 
 def first_change(old: Iterable[Run], new: Iterable[Run]) -> str | None:
-    """What changed between two listings, in words; None if nothing did."""
+    """Return what changed between two listings, in words; None if nothing did."""
     for before, after in zip_longest(_entries(old), _entries(new)):
         if before == after:
             continue
@@ -247,16 +247,17 @@ class Listing:
 
     @property
     def contents(self) -> str:
-        """A checksum of all that is listed but times: splits, shards, names, labels and sizes."""
+        """Return a checksum of all that is listed but times: splits, shards, names, labels and
+        sizes."""
         return self._contents.hexdigest()
 
     @property
     def seen(self) -> str:
-        """The same of all that people see of the inputs: times, too."""
+        """Return the same of all that people see of the inputs: times, too."""
         return self._seen.hexdigest()
 
     def complete(self) -> None:
-        """Everything is listed. Raises ResumeError if an earlier listing was another."""
+        """Record that all is listed. Raises ResumeError if an earlier listing was another."""
         self.is_complete = True
         state = {"bytes": self._end, "xxh3": self.seen}
         if not self.is_resumed:
@@ -268,7 +269,7 @@ class Listing:
         self._path.replace(self._kept)
 
     def changed(self, otherwise: str) -> ResumeError:
-        """The error that names the first input that is not as an earlier call listed it."""
+        """Return the error that names the first input that is not as an earlier call listed it."""
         before = self._kept if self.is_resumed else self._old
         what = None
         if before.exists():
@@ -342,7 +343,7 @@ def _sizes_of(options: PackOptions) -> tuple[int, int | None]:
 def _divide(
     corpus: Corpus, split: str, runs: Iterator[Run], options: PackOptions, scatter_path: Path
 ) -> Iterator[tuple[str, Iterator[Shard]]]:
-    """The splits to make of one: itself, reordered on request, less a validation split."""
+    """Yield the splits to make of one: itself, reordered on request, less a validation split."""
     val_fraction = options.val_fraction if split == TRAIN else 0.0
     sizes = _sizes_of(options)
     if corpus.keeps_shards:

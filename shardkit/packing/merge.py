@@ -139,7 +139,7 @@ def merge_parts(
     staging: str | Path | None = None,
     staging_bytes: str | int | None = None,
 ) -> PackResult:
-    """What :func:`shardkit.merge` does with the folders of parts."""
+    """Do what :func:`shardkit.merge` does with the folders of parts."""
     started = time.perf_counter()
     place = as_place(dest, "the destination")
     with os_errors(f"merging into {show_place(place)}"):
@@ -161,7 +161,7 @@ def merge_parts(
 
 
 def _options(folder: Path, finished: FinishedPart, **own: bool | None) -> PackOptions:
-    """What a part was told. A tokenizer is no option any more: its file is there.
+    """Return what a part was told. A tokenizer is no option any more: its file is there.
 
     Raises:
         PartError: that makes no sense.
@@ -179,7 +179,7 @@ def _options(folder: Path, finished: FinishedPart, **own: bool | None) -> PackOp
 
 
 def _refuse_unlike(parts: Sequence[_GivenPart]) -> None:
-    """Raises PartError unless they are all parts of one pack, each once."""
+    """Raise PartError unless they are all parts of one pack, each once."""
     if not parts:
         raise PartError("no parts are given")
     first, there = parts[0].finished, dict[int, Path]()

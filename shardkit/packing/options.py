@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """``3/64``. Raises UsageError."""
+        """Read ``3/64``. Raises UsageError."""
         found = _PART.fullmatch(str(text))
         part = cls(*map(int, found.groups())) if found else cls(0, 0)
         if not 1 <= part.number <= part.total:
@@ -35,7 +35,7 @@ class Part(NamedTuple):
         return part
 
     def has(self, job: int) -> bool:
-        """Whether the job of this number, from 0 in the order of the listing, is its own."""
+        """Return True if the job of this number, from 0 in the order of the listing, is its own."""
         return job % self.total == self.number - 1
 
     def __str__(self) -> str:
@@ -202,27 +202,27 @@ class PackOptions:
 
     @property
     def images(self) -> ImageChoice:
-        """What to make of pictures; raises UsageError if that makes no sense."""
+        """Return what to make of pictures; raises UsageError if that makes no sense."""
         names = (f.name for f in fields(ImageChoice))
         return ImageChoice(**{name: getattr(self, name) for name in names})
 
     @property
     def own_part(self) -> Part | None:
-        """Which jobs to do; None for all."""
+        """Return which jobs to do; None for all."""
         return None if self.part is None else Part.parse(self.part)
 
     @property
     def makes_tokens(self) -> bool:
-        """Whether text is to be tokenized."""
+        """Return True if text is to be tokenized."""
         return self.tokenizer is not None or self.train_tokenizer is not None
 
     @property
     def num_workers(self) -> int:
-        """Processes to start."""
+        """Return how many processes to start."""
         return allowance().cpus if self.workers is None else self.workers
 
     def lasting(self) -> dict[str, Any]:
-        """The options that decide the result: a resumed pack must have the same."""
+        """Return the options that decide the result: a resumed pack must have the same."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
         # Datasets were packed without this one before it was there: what those say stays.
         return {name: v for name, v in found.items() if v or name != "part"}
@@ -238,7 +238,7 @@ seconds, so that few workers are idle at the end, and little is done again after
 
 
 def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
-    """``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
+    """Return ``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
     if fields is None:
         return None
     names = list(map(str.strip, fields.split(","))) if isinstance(fields, str) else [*fields]
@@ -250,7 +250,7 @@ def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
 def parse_options(
     to: str | None, shard_size: str | int | None, options: dict[str, Any]
 ) -> PackOptions:
-    """What the caller of ``pack`` gave. Raises UsageError."""
+    """Return what the caller of ``pack`` gave. Raises UsageError."""
     if options.pop("drop_duplicates", False):
         raise UsageError(
             "pack drops no duplicates: leave drop_duplicates out, then run `shardkit edit DEST"

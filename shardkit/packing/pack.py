@@ -182,7 +182,7 @@ def refuse_choice(choice: ImageChoice, why: str) -> None:
 
 
 def choose_dest(source: Path | Url, dest: str | Path | None, to: str) -> Path | Url:
-    """``dest``, or for none, ``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
+    """Return ``dest``; for none, of ``imagenet/`` to lmdb, ``imagenet-lmdb`` in this folder."""
     if dest:
         return as_place(dest, "the destination")
     return Path(f"{name_of(source)}-{get_format(to).name}")

@@ -31,7 +31,7 @@ GROWTH = 32
 
 
 def target(before: int, most: int, least: int | None) -> int:
-    """Input bytes at which a shard is full that has so many before it in its split.
+    """Return the input bytes at which a shard is full that has so many before it in its split.
 
     ``most`` for all of them, or, given the ``least``, more the more there is: the total is not
     known while the first shards are packed, and few files should still make many shards.
@@ -112,7 +112,7 @@ def take(runs: Iterable[Run], limit: int | None) -> Iterator[Run]:
 
 
 def num_val(num_entries: int, val_fraction: float) -> int:
-    """How many of a split's entries to cut off: the share, rounded, but never none or all.
+    """Return how many of a split's entries to cut off: the share, rounded, never none or all.
 
     Raises:
         CorpusError: there is too little to cut in two.
@@ -133,7 +133,7 @@ def boundaries(sizes: Integers, most: int, least: int | None = None) -> list[int
 
 
 def draw(digests: Hashes, seed: int, purpose: str) -> Hashes:
-    """One pseudo-random number a key, from the XXH3-64 of each key and from (seed, purpose).
+    """Return a pseudo-random number a key, from the XXH3-64 of each key and (seed, purpose).
 
     splitmix64 of their sum: it depends on nothing else, so an order drawn today is drawn again in
     ten years.
@@ -182,13 +182,13 @@ class ScatteredEntries:
         return len(self._sizes)
 
     def choose(self, count: int, seed: int) -> Mask:
-        """A mask of ``count`` entries drawn by ``seed``."""
+        """Return a mask of ``count`` entries drawn by ``seed``."""
         chosen = np.zeros(len(self), bool)
         chosen[np.argsort(draw(self._digests, seed, "val"), kind="stable")[:count]] = True
         return chosen
 
     def order(self, seed: int) -> Integers:
-        """All entries in an order drawn by ``seed``."""
+        """Return all entries in an order drawn by ``seed``."""
         return np.argsort(draw(self._digests, seed, "shuffle"), kind="stable")
 
     def shards(

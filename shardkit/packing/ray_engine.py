@@ -60,8 +60,8 @@ class PassingError(Exception):
 
 
 def told_to_tasks(is_remote: bool) -> Told:
-    """What any task must know of this process: the release, and for what lies behind a URL, how it
-    is reached."""
+    """Return what any task must know of this process: the release, and for what lies behind a URL,
+    how it is reached."""
     names = (CACHE_DIR, CACHE_BYTES)
     kept = {name: os.environ[name] for name in names if name in os.environ}
     environment = settings_of(os.environ) | kept if is_remote else {}
@@ -69,7 +69,7 @@ def told_to_tasks(is_remote: bool) -> Told:
 
 
 def answered(told: Told, do: Callable[[], Any]) -> Answer:
-    """In a task: what ``do`` comes to, as plain values.
+    """Return, in a task, what ``do`` comes to, as plain values.
 
     Raises:
         PassingError: it failed in a way that may pass.
@@ -337,7 +337,7 @@ class Attempts:
 
 
 def attempt(corpus: Corpus, job: Job, setup: Setup, attempts: str, where: str) -> dict[str, Any]:
-    """On some node: do a job in a new folder within ``attempts``; its receipt and that folder.
+    """Do a job, on some node, in a new folder within ``attempts``: its receipt and that folder.
 
     Raises:
         UsageError: the node does not see the destination, or the source; or the run has ended.
@@ -443,7 +443,7 @@ class RayTasks(Crew):
 
 
 def do_job(told: Told, raw: Told) -> Answer:
-    """A task: one job, on whichever node."""
+    """Do one job, as a task, on whichever node."""
 
     def do() -> Told:
         run, setup = told["attempts"], Setup(**told["setup"])

@@ -208,8 +208,8 @@ class RemoteDestination(Destination):
         self._goes_if_empty = True
 
     def _is_worth_keeping(self) -> bool:
-        """Once an upload has begun, an object may be there, which only our claim tells from those
-        of others."""
+        """Return True once an upload has begun: an object may be there, which only our claim tells
+        from those of others."""
         has_begun = self._has_begun or any(self.work.glob(f"*{_SENT}"))
         return has_begun or super()._is_worth_keeping()
 
@@ -227,8 +227,8 @@ class RemoteDestination(Destination):
 
 
 def refuse_taken(url: Url, staging: str | Path | None, overwrite: bool) -> None:
-    """Errors as of :class:`RemoteDestination`, before what is packed is fetched; nothing happens
-    where an earlier call left what it would go on from."""
+    """Raise errors as of :class:`RemoteDestination`, before what is packed is fetched; nothing
+    happens where an earlier call left what it would go on from."""
     refuse_unwritable(url)
     at = staging_of(url, staging)
     if not at.exists():

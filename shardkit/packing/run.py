@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +90,7 @@ def run_pack(
                 return replace(finished, notes=notes, was_complete=True)
             destination.prepare(recipe)
             destination.scratch.mkdir(exist_ok=True)
-            runs = partial(corpus.runs, destination.scratch)
-            chosen = prepare_tokenizer(destination, corpus, runs, options, tokenizer)
+            chosen = prepare_tokenizer(destination, corpus, options, tokenizer)
             pack = _Pack(source, corpus, destination, options, recipe, chosen, origin, classes)
             return pack.run(started)
 

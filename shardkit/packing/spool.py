@@ -44,7 +44,7 @@ HELD_NAME = ".held"
 
 
 def splits_of(source: Any) -> dict[str, Any]:
-    """Split -> its dataset.
+    """Return the datasets of splits, by name.
 
     Raises:
         UsageError: a split's name cannot name files.
@@ -188,7 +188,7 @@ def _write(path: Path, split: str, dataset: Any, limit: int | None, bar: Progres
 
 
 def undecoded(dataset: Any, split: str) -> Any:
-    """The same rows as they are stored: no picture becomes pixels.
+    """Return the same rows as they are stored: no picture becomes pixels.
 
     Raises:
         CorpusError: it is a stream that does not say which columns it has.
@@ -228,7 +228,7 @@ def _unknown(split: str, why: str) -> CorpusError:
 
 
 def tables(dataset: Any) -> Iterator[Any]:
-    """The rows of a table, or of a dataset of format ``arrow``, as tables of bounded size."""
+    """Yield the rows of a table, or of a dataset of format ``arrow``, as tables of bounded size."""
     if not hasattr(dataset, "__len__"):
         # A stream of examples one by one: datasets looks for columns in the first of a table alone,
         # and would lose what only a later one has.

@@ -11,7 +11,7 @@ import json
 import math
 import mmap
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -66,7 +66,7 @@ class ChosenTokenizer:
 
 
 def load_chosen(options: PackOptions) -> Tokenizer | None:
-    """The tokenizer that was named, if one was. Raises UsageError if there is none of that name."""
+    """Return the tokenizer that was named, if one was. Raises UsageError if there is none."""
     if options.tokenizer is None:
         return None
     return load_tokenizer(options.tokenizer, eos=options.eos, bos=options.bos)
@@ -90,13 +90,10 @@ def refuse_without_text(corpus: Input, source: Path) -> None:
 def prepare_tokenizer(
     destination: Destination,
     corpus: Corpus,
-    all_runs: Callable[[], Iterator[Run]],
     options: PackOptions,
     loaded: Tokenizer | None,
 ) -> ChosenTokenizer | None:
     """Load or train it, choose its backend, and keep both; or what an earlier call has kept.
-
-    ``all_runs``: lists what is to be packed.
 
     Raises:
         UsageError: the tokenizer, or its end of text, is not there.
@@ -109,10 +106,11 @@ def prepare_tokenizer(
     destination.forget_shards()
     notes = []
     if loaded is None:
-        loaded, note = _train(destination, corpus, all_runs, options)
+        loaded, note = _train(destination, corpus, options)
         notes.append(note)
     scratch = destination.scratch
-    sample = _texts(all_runs(), corpus, scratch, PROOF_BYTES, PROOF_INPUT_BYTES)
+    runs = corpus.runs(scratch)
+    sample = _texts(runs, corpus, scratch, PROOF_BYTES, PROOF_INPUT_BYTES)
     tokenizer, note = choose_backend(loaded, sample)
     release_freed()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
@@ -126,7 +124,7 @@ def prepare_tokenizer(
 
 
 def _recorded(destination: Destination) -> ChosenTokenizer | None:
-    """What an earlier call kept, if all of it is there."""
+    """Return what an earlier call kept, if all of it is there."""
     try:
         record = read_record(destination.work / TOKENIZER_RECORD)
         if record is None:
@@ -154,18 +152,14 @@ def _reopen(stage: Path, chosen: str) -> Tokenizer:
 # --- training -----------------------------------------------------------------------------
 
 
-def _train(
-    destination: Destination,
-    corpus: Corpus,
-    all_runs: Callable[[], Iterator[Run]],
-    options: PackOptions,
-) -> tuple[Tokenizer, str]:
-    """A tokenizer of the text of ``train``, or of the only split, and a line about it."""
+def _train(destination: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
+    """Return a tokenizer of the text of ``train``, or of the only split, and a line about it."""
     splits = corpus.splits()
     split = "train" if "train" in splits else splits[0]
 
     def runs() -> Iterator[Run]:
-        return take((run for run in all_runs() if run.split == split), options.limit)
+        listed = corpus.runs(destination.scratch)
+        return take((run for run in listed if run.split == split), options.limit)
 
     def drawn(run: Run) -> Run:
         """Return about this share of a run's entries, chosen by their keys and the seed."""
@@ -268,7 +262,7 @@ def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleB
 
 
 def _paths(batch: SampleBatch) -> list[bytes]:
-    """The samples' paths, in order of their new fields; the names of files stay as they were."""
+    """Return the samples' paths, in order of their new fields; names of files stay as they were."""
     if len(batch.columns) == 1:
         return batch.paths
     paths = [*batch.paths]
@@ -292,7 +286,7 @@ class _Ends:
         self._item_bytes = np.dtype(spec.dtype).itemsize
 
     def header(self, num_bytes: int) -> bytes:
-        """The header of a ``.npy`` of so many bytes of ids."""
+        """Return the header of a ``.npy`` of so many bytes of ids."""
         return npy_header(self.dtype, (num_bytes // self._item_bytes,))
 
     def value(self, ids: Array) -> bytes:
@@ -322,7 +316,7 @@ def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path, error
 
 
 def first_not_utf8(value: Value) -> int:
-    """Where the first byte is that is not part of valid UTF-8; looked for a piece at a time."""
+    """Return the place of the first byte that is not of valid UTF-8, piece by piece."""
     decoder = getincrementaldecoder("utf-8")()
     for start in range(0, len(value), LARGE_BYTES):
         held = len(decoder.getstate()[0])
