@@ -21,12 +21,7 @@ import xxhash
 
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.work_folder import is_under_way
-from shardkit.errors import (
-    CorpusError,
-    DestinationError,
-    ShardkitError,
-    TooManyRejectsError,
-)
+from shardkit.errors import CorpusError, DestinationError, ShardkitError, TooManyRejectsError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.images.naming import RAW_FIELD
@@ -43,7 +38,7 @@ from shardkit.packing.options import PackOptions
 from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS
-from shardkit.system.paths import show_path, size_fault
+from shardkit.system.paths import file_size, show_path, size_fault
 
 
 class ShardTally:
@@ -327,7 +322,7 @@ def up_to_date(
             " some of them were changed or touched since: `shardkit verify --against` says which"
             " contents differ, and --overwrite packs again"
         )
-    return complete_result(dest, info, ListedInput.of(corpus, listing), num_rejects, started)
+    return _complete_result(dest, info, ListedInput.of(corpus, listing), num_rejects, started)
 
 
 def complete_dataset(dest: Path, options: PackOptions) -> DatasetInfo | None:
@@ -342,7 +337,27 @@ def complete_dataset(dest: Path, options: PackOptions) -> DatasetInfo | None:
     return None if found.history or found.container != options.to else found
 
 
-def complete_result(
+def merged_before(
+    dest: Path,
+    options: PackOptions,
+    recipe: dict[str, Any],
+    listed: ListedInput,
+    num_rejects: int,
+    started: float,
+) -> PackResult | None:
+    """Return the result if the dataset at ``dest`` is of the parts of this pack, else None."""
+    info = complete_dataset(dest, options)
+    if (
+        info is None
+        or info.provenance.packed != made_of(recipe, listed.contents)
+        or any(file_size(dest / name) != size for name, size in info.file_bytes.items())
+        or is_of_inputs(dest, recipe, listed.seen) is False
+    ):
+        return None
+    return _complete_result(dest, info, listed, num_rejects, started)
+
+
+def _complete_result(
     dest: Path, info: DatasetInfo, listed: ListedInput, num_rejects: int, started: float
 ) -> PackResult:
     """Return the result of a call that finds its dataset complete."""

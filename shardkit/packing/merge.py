@@ -16,22 +16,14 @@ from shardkit.errors import CorpusError, DataError, PartError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.index.manifest import PART_NAME
 from shardkit.packing.destination import Destination, is_recipe, link_or_copy
-from shardkit.packing.finish import (
-    Conclusion,
-    ShardTally,
-    complete_dataset,
-    complete_result,
-    in_order,
-    is_of_inputs,
-    made_of,
-)
+from shardkit.packing.finish import Conclusion, ShardTally, in_order, merged_before
 from shardkit.packing.listing import ListedInput
 from shardkit.packing.options import PackOptions, Part
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import PackResult
 from shardkit.packing.tokenize import ChosenTokenizer
 from shardkit.remote.urls import as_place, refuse_overlap, show_place
-from shardkit.system.paths import file_size, show_path, size_fault
+from shardkit.system.paths import show_path, size_fault
 from shardkit.system.progress import Progress
 from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
@@ -150,8 +142,10 @@ def merge_parts(
         for folder in folders:
             refuse_overlap(place, folder)
         if isinstance(place, Path):
-            at = place.resolve()
-            if found := _found_complete(at, all_parts, options, started):
+            receipts = [receipt for given in all_parts for receipt in given.receipts]
+            num_rejects = sum(len(receipt.rejects) for receipt in receipts)
+            asked = options, first.recipe, first.listed, num_rejects, started
+            if found := merged_before(place.resolve(), *asked):
                 return found
         with open_destination(place, folders[0], overwrite, staging, staging_bytes) as destination:
             if before := destination.finished(first.recipe, PackResult):
@@ -213,23 +207,6 @@ def _refuse_unlike(parts: Sequence[_GivenPart]) -> None:
         raise PartError(
             f"{len(there)} of {first.part.total} parts are given; these are missing: {shown}"
         )
-
-
-def _found_complete(
-    dest: Path, parts: list[_GivenPart], options: PackOptions, started: float
-) -> PackResult | None:
-    """Return the result if the dataset at ``dest`` is of these parts; None if there is another, or
-    none."""
-    info, first = complete_dataset(dest, options), parts[0].finished
-    if (
-        info is None
-        or info.provenance.packed != made_of(first.recipe, first.listed.contents)
-        or any(file_size(dest / name) != size for name, size in info.file_bytes.items())
-        or is_of_inputs(dest, first.recipe, first.listed.seen) is False
-    ):
-        return None
-    num_rejects = sum(len(receipt.rejects) for taken in parts for receipt in taken.receipts)
-    return complete_result(dest, info, first.listed, num_rejects, started)
 
 
 def _merge(
