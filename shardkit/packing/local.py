@@ -73,6 +73,7 @@ class LocalEngine:
         if self._pool is None:
             yield from self._run_alone(self._until_ready(left), progress)
         if self._pool is not None:
+            self._pool.is_ready(wait=True)
             yield from self._pool.run(left, progress)
 
     def _run_alone(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
@@ -149,10 +150,6 @@ class ProcessPool(Crew):
                     raise rebuild(*answer["error"])
             self._starting.pop(0)
         return True
-
-    def run(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Receipt]:
-        self.is_ready(wait=True)
-        yield from super().run(jobs, progress)
 
     def is_busy(self) -> bool:
         return any(worker.held for worker in self._workers)
