@@ -30,22 +30,14 @@ GROWTH = 32
 3 %, and there are 32 of the least size before they grow."""
 
 
-def target(before: int, most: int, least: int | None) -> int:
-    """Return the input bytes at which a shard is full that has so many before it in its split.
-
-    ``most`` for all of them, or, given the ``least``, more the more there is: the total is not
-    known while the first shards are packed, and few files should still make many shards.
-    """
-    return most if least is None else min(max(before // GROWTH, least), most)
-
-
 def cut(runs: Iterable[Run], most: int, least: int | None = None) -> Iterator[list[Run]]:
     """Cut the runs of one split into shards of at most ``most`` input bytes.
 
-    Given the ``least``, a shard ends where it has its :func:`target`, so that only the last has
-    fewer than ``least``, or one before an entry that would make it more than ``most``. A shard has
-    at least one entry, so a single larger one gets a shard to itself, and at most
-    :data:`SHARD_ENTRIES`.
+    Given the ``least``, a shard is full at so many bytes, and later ones at more, the more there is
+    before them: the total is not known while the first shards are packed, and few files should
+    still make many shards. So only the last has fewer than ``least``, or one before an entry that
+    would make it more than ``most``. A shard has at least one entry, so a single larger one gets a
+    shard to itself, and at most :data:`SHARD_ENTRIES`.
     """
     cutter = Cutter(most, least)
     for run in runs:
@@ -80,7 +72,7 @@ class Cutter:
         start = 0
         while start < len(ends):
             fits = int(np.searchsorted(ends, self._begin + most, side="right"))
-            goal = target(self._begin, most, least)
+            goal = most if least is None else min(max(self._begin // GROWTH, least), most)
             full = len(ends) + 1
             if goal < most:
                 full = int(np.searchsorted(ends, self._begin + goal, side="left")) + 1
