@@ -29,7 +29,7 @@ from shardkit.system.refusals import os_errors
 from shardkit.tokens.spec import TokenizerSpec
 
 MOST_SHARDS = 10_000_000
-"""Of a split, in all parts; more is a mistake, or made to take all memory."""
+"""Of all parts; more is a mistake, or made to take all memory."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,8 @@ def _read_part(folder: Path) -> _GivenPart:
         part = Part.parse("/".join(map(str, record["part"])))
         listed = from_record(ListedInput, record["listed"])
         finished = from_record(FinishedPart, record, part=part, listed=listed)
-        if (
-            not is_recipe(finished.recipe)
-            or max(finished.num_shards.values(), default=0) > MOST_SHARDS
-        ):
+        num_shards = sum(map(abs, finished.num_shards.values()))
+        if not is_recipe(finished.recipe) or num_shards > MOST_SHARDS:
             raise TypeError("unknown values")
         if finished.chosen is not None:
             TokenizerSpec.from_json(from_record(ChosenTokenizer, finished.chosen).spec)
