@@ -23,25 +23,9 @@ from shardkit.commit.work_folder import (
     WorkFolder,
 )
 from shardkit.errors import DestinationError, ResumeError, ShardkitError, StorageError
+from shardkit.index import manifest
 from shardkit.index.journal import Receipt, is_begun
-from shardkit.index.manifest import (
-    DALI_INDEX,
-    INDEX_KINDS,
-    INDEX_NAME,
-    REJECTED_NAME,
-    SHARD_FILE,
-    SIGNPOSTS,
-    VERSION_INDEX,
-    DatasetInfo,
-    dump_info,
-    index_name,
-    is_dataset_file,
-    is_field_name,
-    read_info,
-    split_of_index,
-    stored_info,
-    versions_at,
-)
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo
 from shardkit.remote.urls import refuse_overlap
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.local_files import Folder
@@ -126,7 +110,7 @@ class Destination:
         replace."""
         change = None
         try:
-            change = self.folder.pending(INDEX_NAME, is_dataset_file)
+            change = self.folder.pending(INDEX_NAME, manifest.is_dataset_file)
         except ResumeError:
             if not self._overwrite:
                 raise
@@ -227,7 +211,7 @@ class Destination:
                     f"{show_path(self.dest / name)} is a folder, where a file of the dataset must"
                     " go; move it away and run the same command again"
                 )
-        for name in sorted(SIGNPOSTS & {*new} - {*old}):
+        for name in sorted(manifest.SIGNPOSTS & {*new} - {*old}):
             # Somebody's database may be called data.mdb, too.
             theirs = self.dest / name
             if theirs.exists() and not cmp(theirs, self.stage / name, False):
@@ -235,7 +219,7 @@ class Destination:
                     f"{show_path(theirs)} is no file of the dataset's, and would be lost; move it"
                     " away and run the same command again"
                 )
-        atomic_write(self.stage / INDEX_NAME, [dump_info(info)])
+        atomic_write(self.stage / INDEX_NAME, [manifest.dump_info(info)])
         removes = [INDEX_NAME, *sorted({*old} - {*new})] if replaces else []
         moves = [(f"{STAGE_NAME}/{name}", name) for name in (*new, INDEX_NAME)]
         self.folder.commit(Change(recipe, result, removes, moves))
@@ -292,7 +276,10 @@ def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
         name
         for name in names
         if name not in listed
-        and (split_of_index(name) in SPLIT_NAMES or SHARD_FILE.fullmatch(name) is not None)
+        and (
+            manifest.split_of_index(name) in SPLIT_NAMES
+            or manifest.SHARD_FILE.fullmatch(name) is not None
+        )
     )
 
 
@@ -306,32 +293,33 @@ def files_to_replace(dest: Path) -> list[str]:
     names = {entry.name for entry in os.scandir(dest) if not entry.is_dir(follow_symlinks=False)}
     listed = {REJECTED_NAME}
     try:
-        info = read_info(dest)
+        info = manifest.read_info(dest)
         splits = set(info.splits)
         listed |= info.file_bytes.keys()
-        for version in versions_at(dest, info)[:-1]:
-            older = index_name(version)
-            listed |= {older, *stored_info(Folder(dest), older).file_bytes}
+        for version in manifest.versions_at(dest, info)[:-1]:
+            older = manifest.index_name(version)
+            listed |= {older, *manifest.stored_info(Folder(dest), older).file_bytes}
     except ShardkitError:
         listed = {REJECTED_NAME}
         shards = {split for name in names if (split := _split_of_shard(name))}
         stems = {name.removesuffix(".rows") for name in names if name.endswith(".rows")}
-        indexed = {s for s in stems if all(f"{s}.{kind}" in names for kind in INDEX_KINDS)}
-        splits = {split for split in shards | indexed if is_field_name(split)}
+        indexed = {s for s in stems if all(f"{s}.{kind}" in names for kind in manifest.INDEX_KINDS)}
+        splits = {split for split in shards | indexed if manifest.is_field_name(split)}
     return sorted(name for name in names if name in listed or _is_file_of(name, splits))
 
 
 def _split_of_shard(name: str) -> str:
-    found = _SPLIT_OF_SHARD.fullmatch(name) if SHARD_FILE.fullmatch(name) else None
+    found = _SPLIT_OF_SHARD.fullmatch(name) if manifest.SHARD_FILE.fullmatch(name) else None
     return found.group(1) if found else ""
 
 
 def _is_file_of(name: str, splits: Collection[str]) -> bool:
-    if found := DALI_INDEX.fullmatch(name):  # of an old tar, whoever made it: wrong for a new one
+    # One of DALI is of an old tar, whoever made it: wrong for a new one.
+    if found := manifest.DALI_INDEX.fullmatch(name):
         return found.group(1) in splits
-    if VERSION_INDEX.fullmatch(name):
+    if manifest.VERSION_INDEX.fullmatch(name):
         return True
-    return _split_of_shard(name) in splits or split_of_index(name) in splits
+    return _split_of_shard(name) in splits or manifest.split_of_index(name) in splits
 
 
 COPY_BYTES = 4 << 20
