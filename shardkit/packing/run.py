@@ -28,8 +28,8 @@ from shardkit.packing.finish import Conclusion, Origin, ShardTally, in_order, up
 from shardkit.packing.job import Setup
 from shardkit.packing.listing import Job, ListedInput, Listing, list_jobs, read_entries
 from shardkit.packing.local import LocalEngine
-from shardkit.packing.merge import FinishedPart
 from shardkit.packing.options import PackOptions, Part
+from shardkit.packing.parts import FinishedPart
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult, dry_run, found
 from shardkit.packing.tokenize import ChosenTokenizer, load_chosen, prepare_tokenizer

@@ -18,7 +18,7 @@ from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.packing.destination import Destination, link_or_copy
 from shardkit.packing.finish import with_signposts
-from shardkit.packing.merge import merge_parts
+from shardkit.packing.parts import merge_parts
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.remote.urls import Url, as_place, refuse_overlap
