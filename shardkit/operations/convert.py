@@ -12,8 +12,8 @@ from shardkit.inputs.open import CORPORA, container_at
 from shardkit.operations.export_folder import ExportFolder
 from shardkit.operations.export_ids import BinExport, Exported, MegatronExport
 from shardkit.operations.export_table import ParquetExport
-from shardkit.packing.convert import OPTIONS, source_of
-from shardkit.packing.convert import convert as convert_dataset
+from shardkit.packing.conversion import OPTIONS, source_of
+from shardkit.packing.conversion import convert as convert_dataset
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
 from shardkit.packing.spool import name_of
@@ -156,7 +156,7 @@ def convert(
             else into pieces of :data:`shardkit.tokens.id_files.PIECE_TOKENS`.
         stored_dtype: of ids without a header: their dtype in the file, by default uint16.
         options: those of :class:`shardkit.packing.options.PackOptions` in
-            :data:`shardkit.packing.convert.OPTIONS`; of these, files of other tools take
+            :data:`shardkit.packing.conversion.OPTIONS`; of these, files of other tools take
             ``overwrite`` and ``progress``.
 
     Raises:
