@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 from pathlib import Path
@@ -159,7 +160,10 @@ class Conclusion:
         )
         destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
         if destination.name == destination.dest:
-            remember_inputs(destination.dest, self.recipe, listed.seen)
+            seen = _digest(self.recipe, listed.seen)
+            with suppress(OSError, AttributeError):  # not every file system and system has them
+                # Not of a link's target, which is not ours.
+                os.setxattr(destination.dest / INDEX_NAME, SEEN, seen, follow_symlinks=False)
         return replace(result, seconds=time.perf_counter() - started)
 
 
@@ -245,15 +249,6 @@ def made_of(recipe: dict[str, Any], contents: str) -> str:
     options = {name: v for name, v in recipe["options"].items() if name not in _OF_DATASET}
     text = json.dumps([recipe | {"options": options}, contents], sort_keys=True)
     return xxhash.xxh3_64_hexdigest(text.encode())
-
-
-def remember_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> None:
-    """Keep what the inputs of a finished dataset were: ``seen`` of its listing."""
-    try:
-        # Not of a link's target, which is not ours.
-        os.setxattr(dest / INDEX_NAME, SEEN, _digest(recipe, seen), follow_symlinks=False)
-    except (OSError, AttributeError):
-        pass  # not every file system and not every system has them
 
 
 def is_of_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> bool | None:
