@@ -13,8 +13,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "pack": "shardkit.packing.pack",
-    "PackResult": "shardkit.packing.pack",
-    "Writer": "shardkit.packing.writer",
+    "PackResult": "shardkit.packing.result",
+    "Writer": "shardkit.packing.objects",
     "merge": "shardkit.versions.merge_datasets",
     "append": "shardkit.versions.append",
     "edit": "shardkit.versions.edit",
@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from shardkit.order.epochs import Order as Order
     from shardkit.order.sampler import BatchSampler as BatchSampler
     from shardkit.order.sampler import Sampler as Sampler
-    from shardkit.packing.pack import PackResult as PackResult
+    from shardkit.packing.objects import Writer as Writer
     from shardkit.packing.pack import pack as pack
-    from shardkit.packing.writer import Writer as Writer
+    from shardkit.packing.result import PackResult as PackResult
     from shardkit.readers import open as open
     from shardkit.reading.concat import concat as concat
     from shardkit.reading.dataset import Dataset as Dataset

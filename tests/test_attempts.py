@@ -11,8 +11,8 @@ from conftest import Run, make_images, tree
 import shardkit
 from shardkit.errors import StorageError, UsageError
 from shardkit.index.journal import Receipt
-from shardkit.packing.engine import Engine
-from shardkit.packing.job import Job, Setup
+from shardkit.packing.job import Setup
+from shardkit.packing.listing import Job
 from shardkit.packing.options import PackOptions
 from shardkit.packing.ray_engine import Attempts, attempt
 from shardkit.system.progress import Progress
@@ -45,10 +45,7 @@ class Late:
             self.attempts.accept(done["folder"], receipt)
             yield receipt
 
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.attempts.close()
 
 
@@ -108,7 +105,7 @@ def test_a_new_run_takes_the_place_of_an_old_one(tmp_path: Path) -> None:
 
 
 def test_ray_that_is_not_there_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.packing.ray_cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("shardkit.packing.options.find_spec", lambda name: None)
     got = run("pack", "pictures", "d", "--to", "npy", "--engine", "ray")
     assert (got.code, got.out) == (2, "") and not Path("d").exists()
     assert got.err == (

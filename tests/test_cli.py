@@ -28,7 +28,7 @@ from shardkit.cli.command_group import options_of, with_options
 from shardkit.operations.info import in_class_order
 from shardkit.operations.unpack import UnpackResult
 from shardkit.operations.verify import VerifyResult
-from shardkit.packing.convert import OPTIONS
+from shardkit.packing.conversion import OPTIONS
 from shardkit.packing.options import PackOptions
 from shardkit.versions.append import OPTIONS as APPEND_OPTIONS
 

@@ -18,7 +18,7 @@ from dying import end_of, forked
 
 import shardkit
 from shardkit.errors import DestinationError, ResumeError, StorageError
-from shardkit.packing.local import _advice, _end
+from shardkit.packing.local import _end
 
 KILLS = 5
 """A container; `make campaign` does it hundreds of times."""
@@ -95,7 +95,7 @@ def test_workers_die_with_the_packer(tmp_path: Path) -> None:
     process = start(command(source, dest, "--to", "npy", "--shard-size", "3kB", "--workers", "2"))
     workers: list[str] = []
     assert settle(lambda: len(children_of(process.pid, workers)) == 2)
-    forked = b"packing.worker" not in Path(f"/proc/{workers[0]}/cmdline").read_bytes()
+    forked = b"packing.local" not in Path(f"/proc/{workers[0]}/cmdline").read_bytes()
     assert forked, "the command has imported all, and a copy starts in no time"
     assert kill_at(process, dest / ".packing", 3, 0)
     assert settle(lambda: not any(map(is_running, workers)), 5)
@@ -275,8 +275,8 @@ def test_a_dead_worker_is_said(how: signal.Signals, tmp_path: Path) -> None:
 
 
 def test_an_exit_status_is_said() -> None:
-    assert _end(3) == "ended with exit status 3" and _advice(3) == ""
-    assert _end(-64) == "was killed by signal 64 (SIGRTMAX)"
+    assert _end(3, "") == "ended with exit status 3"
+    assert _end(-64, " here") == "was killed by signal 64 (SIGRTMAX) here"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small tmpfs needs root")

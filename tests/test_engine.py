@@ -23,15 +23,15 @@ from shardkit.inputs.base import Corpus
 from shardkit.inputs.open import open_corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
-from shardkit.packing.job import Job, Setup
-from shardkit.packing.listing import Listing, list_jobs
+from shardkit.packing.job import Setup
+from shardkit.packing.listing import Job, Listing, list_jobs
 from shardkit.packing.options import PackOptions
 from shardkit.system.progress import Progress
 
 ELSEWHERE = """
 import pickle, sys
 from shardkit.errors import ShardkitError
-from shardkit.packing.job import commit_job, write_job
+from shardkit.packing.job import (commit_job, write_job)
 setup, job = pickle.load(sys.stdin.buffer)
 try:
     done = commit_job(write_job(setup.open_corpus(), job, setup, lambda *counts: None), setup)
@@ -67,10 +67,7 @@ class Elsewhere:
             progress.add(job.num_entries, job.num_bytes)
             yield answer
 
-    def __enter__(self) -> Elsewhere:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         pass
 
 
@@ -124,15 +121,15 @@ ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 CHATTY = """
 import ctypes, os, sys
-from shardkit.packing import worker
-read = worker.write_job
+from shardkit.packing import local
+read = local.write_job
 def write_job(*args):
     os.write(1, b"noise on 1\\n")
     os.write(2, b"noise on 2\\n")
     print("noise")
     return read(*args)
-worker.write_job = write_job
-worker.main()
+local.write_job = write_job
+local.main()
 """
 
 

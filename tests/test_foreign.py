@@ -29,7 +29,7 @@ from shardkit.errors import FormatError, IndexFileError, ShardkitError, UsageErr
 from shardkit.index.manifest import read_info
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.unpack import unpack
-from shardkit.packing.convert import convert
+from shardkit.packing.conversion import convert
 from shardkit.reading.dataset import Dataset
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import unpack_paths

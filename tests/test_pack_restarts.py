@@ -29,7 +29,7 @@ from shardkit.images import restarting, restarts
 from shardkit.images.choice import ImageChoice
 from shardkit.images.decoders import DECODERS
 from shardkit.images.restarts import Outcome, add_restarts, has_restarts, remove_restarts
-from shardkit.packing.pictures import remove_restarts as remove_added
+from shardkit.packing.job import remove_restarts as remove_added
 from shardkit.samples.sample import SampleBatch
 
 pytestmark = pytest.mark.skipif(bool(restarts.why_not()), reason=restarts.why_not())

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from shardkit.errors import CorpusError
 from shardkit.inputs.base import Run
 from shardkit.packing import plan
-from shardkit.packing.listing_file import decode_runs, decode_shard, encode_shard, first_change
-from shardkit.packing.plan import boundaries, cut, draw, take
-from shardkit.packing.scatter import ScatteredEntries
+from shardkit.packing.listing import decode_runs, decode_shard, encode_shard, first_change
+from shardkit.packing.plan import ScatteredEntries, boundaries, cut, draw, take
 
 NAMES = st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name)
 ENTRIES = st.lists(st.tuples(NAMES, st.integers(0, 50), st.integers(0, 2**60)), max_size=12)

@@ -15,7 +15,7 @@ import shardkit
 from shardkit.commit.records import write_record
 from shardkit.errors import DestinationError, ResumeError
 from shardkit.index.manifest import INDEX_KINDS
-from shardkit.packing.dataset_files import files_to_replace
+from shardkit.packing.destination import files_to_replace
 
 
 def killed(dest: Path, pack: Callable[[], object], before: Path | None) -> Iterator[int]:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from shardkit.errors import SampleError, StorageError
-from shardkit.packing import ray_cluster
-from shardkit.packing.answers import rebuild
-from shardkit.packing.ray_cluster import PassingError, RayCalls, answered, here, told_to_tasks
+from shardkit.packing import ray_engine
+from shardkit.packing.engine import rebuild
+from shardkit.packing.ray_engine import PassingError, RayCluster, answered, here, told_to_tasks
 from shardkit.system.refusals import os_errors
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "PASSING_S", 0.0)
+    monkeypatch.setattr(ray_engine, "PASSING_S", 0.0)
 
 
 def refusing(number: int) -> Callable[[], Any]:
@@ -62,7 +62,13 @@ def test_another_release_is_refused() -> None:
 
 
 class Deserted:
-    """Ray, on a cluster that has lost all nodes."""
+    """Ray, connected to a cluster that has lost all nodes."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **_: object) -> Callable[[object], object]:
+        return lambda function: function
 
     def wait(self, calls: list[object], **_: object) -> tuple[list[object], list[object]]:
         return [], calls
@@ -72,11 +78,12 @@ class Deserted:
 
 
 def test_a_cluster_without_any_cpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "WITHOUT_CPU_S", 0.0)
-    calls = RayCalls(Deserted(), None, "packing")
-    calls._under_way["call"] = ({}, "train-00000")
+    monkeypatch.setattr(ray_engine, "WITHOUT_CPU_S", 0.0)
+    monkeypatch.setitem(sys.modules, "ray", Deserted())
+    cluster = RayCluster(None, None, lambda told, item: {}, "packing")
+    cluster._under_way["call"] = ({}, "train-00000")
     with pytest.raises(StorageError, match="has had no CPU for 0 s, so nothing goes on; start"):
-        list(calls.ended(wait=True))
+        list(cluster.ended(wait=True))
 
 
 def test_credentials_go_along_only_for_what_is_behind_a_url(
@@ -109,6 +116,8 @@ def test_a_cluster_that_wants_a_token_is_said(
             raise error
 
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    monkeypatch.setattr(ray_cluster, "_knock", lambda address: None)
+    monkeypatch.setattr(
+        ray_engine.socket, "create_connection", lambda *args: SimpleNamespace(close=lambda: None)
+    )
     with pytest.raises(StorageError, match="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):
-        ray_cluster.RayCluster("1.2.3.4:6", None)
+        RayCluster("1.2.3.4:6", None, lambda told, item: {}, "packing")

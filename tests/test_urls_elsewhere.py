@@ -53,7 +53,7 @@ def test_secrets_in_a_url_are_not_printed() -> None:
 
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.shards.locate.find_spec", lambda name: None)
+    monkeypatch.setattr("shardkit.remote.urls.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"obstore library: pip install 'shardkit\[cloud\]'"):
         shardkit.open(URL)
     assert importlib.util.find_spec("shardkit.remote.object_store") is not None

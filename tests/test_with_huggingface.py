@@ -25,7 +25,7 @@ from pyarrow import parquet as pq  # noqa: E402
 import shardkit  # noqa: E402
 from shardkit.errors import CorpusError, UsageError  # noqa: E402
 from shardkit.index.manifest import read_info  # noqa: E402
-from shardkit.packing.hugging_face import is_hugging_face  # noqa: E402
+from shardkit.packing.spool import is_hugging_face  # noqa: E402
 
 OPTIONS: dict[str, Any] = {"to": "webdataset", "workers": 0, "progress": False}
 

@@ -76,7 +76,7 @@ def test_a_write_whose_result_is_ignored_is_found(writes: Any, tmp_path: Path) -
 
 def test_workers_ignore_the_signal_of_a_limit(tmp_path: Path) -> None:
     """So that they raise an error and are not killed: Python ignores it in each process."""
-    command = [sys.executable, "-P", "-m", "shardkit.packing.worker", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "shardkit.packing.local", str(os.getpid())]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         signals = ""

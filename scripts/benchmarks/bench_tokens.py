@@ -25,7 +25,7 @@ from bench_run import Bench, Row, run_sections
 
 from shardkit.loading.loader import Loader
 from shardkit.measure.timing import Case, Work
-from shardkit.packing.convert import convert
+from shardkit.packing.conversion import convert
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
 from shardkit.sequences.dataset import TokenDataset

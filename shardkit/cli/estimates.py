@@ -26,9 +26,9 @@ from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.inputs.base import Corpus, Run
 from shardkit.inputs.open import open_corpus
 from shardkit.measure.timing import Work, interleave
-from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import parse_fields, parse_options, refuse_choice
-from shardkit.packing.pictures import check_images, rewrite_images
+from shardkit.packing.job import check_images, rewrite_images
+from shardkit.packing.options import PackOptions, parse_fields, parse_options
+from shardkit.packing.pack import refuse_choice
 from shardkit.packing.plan import draw, take
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import SampleBatch

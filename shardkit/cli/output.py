@@ -19,7 +19,7 @@ from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import as_path, show_path
 
 if TYPE_CHECKING:
-    from shardkit.packing.pack import PackResult
+    from shardkit.packing.result import PackResult
     from shardkit.versions.revision import VersionResult
 
 

@@ -14,7 +14,7 @@ from shardkit.cli.output import call, echo_pack, echo_version, interrupted
 from shardkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from shardkit.packing.pack import PackResult
+    from shardkit.packing.result import PackResult
 
 EXPORTS = ["bin", "megatron", "parquet"]
 """Those of :data:`shardkit.operations.exports.EXPORTS`, which is too much to import for a help

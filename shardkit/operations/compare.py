@@ -28,9 +28,8 @@ from shardkit.inputs.single_files import BinaryCorpus, TextCorpus
 from shardkit.inputs.tables.tabular import ParquetCorpus, SpooledCorpus
 from shardkit.operations.detokenize import TEXT, Texts
 from shardkit.operations.unpack import has_restarts, require_undo
-from shardkit.packing.hugging_face import are_tables, is_hugging_face
 from shardkit.packing.objects import open_objects
-from shardkit.packing.spool import Spool, splits_of
+from shardkit.packing.spool import Spool, are_tables, is_hugging_face, splits_of
 from shardkit.samples.encoding import TOKENS
 from shardkit.samples.sample import SampleBatch, Value, unpack_paths
 from shardkit.shards.locate import Located, locate

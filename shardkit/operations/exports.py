@@ -23,11 +23,11 @@ from shardkit.inputs.open import CORPORA, container_at
 from shardkit.operations.export_ids import BinExport, IdsExport, MegatronExport
 from shardkit.operations.export_table import ParquetExport
 from shardkit.operations.unpack import refuse_dataset
-from shardkit.packing.convert import OPTIONS, source_of
-from shardkit.packing.convert import convert as convert_dataset
-from shardkit.packing.from_bucket import name_of
+from shardkit.packing.conversion import OPTIONS, source_of
+from shardkit.packing.conversion import convert as convert_dataset
 from shardkit.packing.options import PackOptions
 from shardkit.packing.result import PackResult
+from shardkit.packing.spool import name_of
 from shardkit.remote.urls import Url, refuse_overlap, show_place
 from shardkit.shards.locate import locate, locate_place
 from shardkit.system.paths import as_path, show_path
@@ -68,15 +68,11 @@ def export(
     started = time.perf_counter()
     given, tars = source_of(dataset)
     _refuse(given, tars, to, eos, options)
-    if isinstance(given, Url):
-        place, name = locate_place(given), name_of(given)
-    else:
-        place, own = locate(given, tars=tars), given.resolve()
-        name = own.name if own.is_dir() else own.name.partition(".")[0]
+    place = locate_place(given) if isinstance(given, Url) else locate(given, tars=tars)
     source = place.folder if isinstance(given, Url) else given
     made = EXPORTS[to](place)
     # As of a pack: pictures-lmdb/ to parquet -> pictures-lmdb-parquet, here.
-    named = as_path(dest, "the destination") if dest else Path(f"{name or 'dataset'}-{to}")
+    named = as_path(dest, "the destination") if dest else Path(f"{name_of(given)}-{to}")
     target, splits = named.resolve(), place.info.splits
     num_rows = place.info.num_rows
     with (
@@ -262,7 +258,7 @@ def convert(
             else into pieces of :data:`shardkit.tokens.id_files.PIECE_TOKENS`.
         stored_dtype: of ids without a header: their dtype in the file, by default uint16.
         options: those of :class:`shardkit.packing.options.PackOptions` in
-            :data:`shardkit.packing.convert.OPTIONS`; of these, files of other tools take
+            :data:`shardkit.packing.conversion.OPTIONS`; of these, files of other tools take
             ``overwrite`` and ``progress``.
 
     Raises:

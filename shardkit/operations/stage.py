@@ -109,8 +109,6 @@ def stage(
         made = {"inputs": {}, "corpus": spec, "options": {}}
         if finished := held.finished(made, StageResult):
             return finished
-        if overwrite:
-            held.clear()
         held.prepare(made)
         files = list(_files(place))
         if isinstance(held, RemoteDestination):

@@ -17,9 +17,10 @@ from shardkit.index.manifest import INDEX_NAME, versions_at
 from shardkit.operations.compare import Originals, originals_of
 from shardkit.operations.file_damage import RecordedSums, fault_of
 from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult
-from shardkit.packing import ray_cluster
-from shardkit.packing.answers import Answer, rebuild
-from shardkit.packing.dataset_files import strays
+from shardkit.packing import ray_engine
+from shardkit.packing.destination import strays
+from shardkit.packing.engine import Answer, rebuild
+from shardkit.packing.options import check_engine
 from shardkit.remote.urls import Url, as_place, show_place
 from shardkit.shards.locate import Located, locate_place
 from shardkit.system.paths import show_path
@@ -63,7 +64,7 @@ def verify(
         DatasetMissingError: there is no dataset. IndexFileError: shardkit.json cannot be read.
         CorpusError: ``against`` is not the kind of input that the dataset was packed from.
     """
-    ray_cluster.check_engine(engine, address, None)
+    check_engine(engine, address, None)
     source = as_place(dataset, "the dataset")
     place = locate_place(source, anew=True, version=version)
     opener = None if against is None else originals_of(place, against)
@@ -186,7 +187,7 @@ def _check_on_ray(
             not be brought to an end.
     """
     told = {
-        **ray_cluster.told_to_tasks(isinstance(place, Url)),
+        **ray_engine.told_to_tasks(isinstance(place, Url)),
         "run": uuid.uuid4().hex,
         "place": place.text if isinstance(place, Url) else str(place.absolute()),
         "version": None if isinstance(place, Url) else version,  # there is one behind a URL
@@ -194,23 +195,20 @@ def _check_on_ray(
     }
     jobs = [(i, n) for i, check in enumerate(checks) for n in range(len(check.split.shards))]
     answers: dict[tuple[int, int], Answer] = {}
-    with ray_cluster.RayCluster(address, None) as cluster:
-        calls, left = cluster.tasks(check_shard, "verifying"), [*reversed(jobs)]
-        try:
-            while left or calls:
-                while left and len(calls) < cluster.most_tasks:
-                    split, shard = left.pop()
-                    item = {"split": split, "shard": shard}
-                    calls.begin(told, item, checks[split].split.stem(shard))
-                for item, answer in calls.ended(wait=True):
-                    if "error" in answer:
-                        raise rebuild(*answer["error"])
-                    answers[item["split"], item["shard"]] = answer
-                    done = answer["done"]
-                    if not done["problem"]:  # else it is looked at, and counted, once more
-                        checks[0].bar.add(done["num_samples"], done["num_bytes"])
-        finally:
-            calls.cancel()
+    left = [*reversed(jobs)]
+    with ray_engine.RayCluster(address, None, check_shard, "verifying") as cluster:
+        while left or len(cluster):
+            while left and len(cluster) < cluster.most_tasks:
+                split, shard = left.pop()
+                item = {"split": split, "shard": shard}
+                cluster.begin(told, item, checks[split].split.stem(shard))
+            for item, answer in cluster.ended(wait=True):
+                if "error" in answer:
+                    raise rebuild(*answer["error"])
+                answers[item["split"], item["shard"]] = answer
+                done = answer["done"]
+                if not done["problem"]:  # else it is looked at, and counted, once more
+                    checks[0].bar.add(done["num_samples"], done["num_bytes"])
     for split, shard in jobs:
         check, answer = checks[split], answers[split, shard]
         done = answer["done"]
@@ -228,10 +226,10 @@ def _check_on_ray(
             check.add(check.split.stem(shard), what, shard)
 
 
-def check_shard(told: ray_cluster.Told, item: ray_cluster.Told) -> Answer:
+def check_shard(told: ray_engine.Told, item: ray_engine.Told) -> Answer:
     """Check one shard: a task, on whichever node."""
 
-    def do() -> ray_cluster.Told:
+    def do() -> ray_engine.Told:
         opened = _opened(told["run"], told["place"], told["version"], json.dumps(told["whole"]))
         check = opened[item["split"]]
         check.result = VerifyResult()
@@ -243,7 +241,7 @@ def check_shard(told: ray_cluster.Told, item: ray_cluster.Told) -> Answer:
             "problem": str(problems[0]) if problems else "",
         }
 
-    return ray_cluster.answered(told, do)
+    return ray_engine.answered(told, do)
 
 
 @lru_cache(maxsize=1)
@@ -252,7 +250,7 @@ def _opened(run: str, place: str, version: int | None, whole: str) -> list[Split
     source = as_place(place, "the dataset")
     if isinstance(source, Path) and not source.exists():
         raise UsageError(
-            f"{ray_cluster.here()} does not see the dataset {show_path(source)}: it must be a"
+            f"{ray_engine.here()} does not see the dataset {show_path(source)}: it must be a"
             " folder that all machines of the cluster share, under the same path"
         )
     located = locate_place(source, anew=True, version=version)

@@ -1,33 +1,90 @@
-"""The finish of a pack: from finished shards to a dataset that only has to be published."""
+"""The finish of a pack: from finished shards to a dataset, and whether one is finished already.
+
+Names, sizes and options are in ``packed``, a checksum in shardkit.json. Times may not be in a
+dataset, since equal inputs give equal bytes: a checksum of them is in an extended attribute of
+shardkit.json. If a copy or a file system has lost that, names and sizes decide.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import xxhash
 
 from shardkit.commit.durable_files import atomic_write
-from shardkit.errors import CorpusError
+from shardkit.commit.work_folder import is_under_way
+from shardkit.errors import CorpusError, DestinationError, ShardkitError, TooManyRejectsError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
+from shardkit.images.naming import RAW_FIELD
 from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo
+from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.index.provenance import Provenance
-from shardkit.inputs.base import NO_SAMPLE
+from shardkit.inputs.base import NO_SAMPLE, Corpus
+from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.destination import Destination
-from shardkit.packing.listing import ListedInput
+from shardkit.packing.job import told_of_others, unequal_shapes
+from shardkit.packing.listing import ListedInput, Listing, list_jobs
 from shardkit.packing.options import PackOptions
-from shardkit.packing.result import PackResult, result_of
+from shardkit.packing.result import COMPLETE, PackResult, result_of
 from shardkit.packing.tokenize import TEXT, ChosenTokenizer
 from shardkit.samples.encoding import TOKENS
+from shardkit.system.paths import file_size, show_path, size_fault
+
+
+class ShardTally:
+    """Of one pack.
+
+    Attributes:
+        num_rejects: inputs left out so far.
+    """
+
+    def __init__(self, max_rejects: float, *, is_raw: bool) -> None:
+        self.num_rejects = 0
+        self._max_rejects = max_rejects
+        self._is_raw = is_raw
+        self._first_reject = ""
+        self._shape: list[int] | None = None
+
+    def count(self, receipt: Receipt) -> None:
+        """Count a shard.
+
+        Raises:
+            SampleError: raw pictures have another shape than those of earlier shards.
+        """
+        shape = receipt.encodings.get(RAW_FIELD, {}).get("shape")
+        if self._is_raw and shape is not None:
+            self._shape = self._shape or shape
+            if shape != self._shape:
+                raise unequal_shapes(f"every picture of shard {receipt.stem}", shape, self._shape)
+        if receipt.rejects:
+            path, reason = receipt.rejects[0]
+            self._first_reject = self._first_reject or f"{path}: {reason}"
+            self.num_rejects += len(receipt.rejects)
+
+    def refuse_many(self, num_entries: int) -> None:
+        """Raise TooManyRejectsError if of so many inputs too many were left out."""
+        if self.num_rejects > self._max_rejects * num_entries:
+            raise TooManyRejectsError(
+                f"{self.num_rejects} of {num_entries} inputs were rejected, more than the share of"
+                f" {self._max_rejects:g} that --max-rejects allows; the first:"
+                f" {self._first_reject}"
+            )
+
+
+def in_order(receipts: list[Receipt]) -> list[Receipt]:
+    """Return them as the dataset has them: train first, then by split and shard."""
+    return sorted(receipts, key=lambda own: (own.split != "train", own.split, own.shard))
 
 
 @dataclass(frozen=True)
@@ -46,37 +103,67 @@ class Conclusion:
     origin: Origin | None = None
 
     def publish(
-        self,
-        receipts: list[Receipt],
-        listed: ListedInput,
-        num_rejects: int,
-        num_resumed: int,
-        started: float,
+        self, receipts: list[Receipt], listed: ListedInput, num_resumed: int, started: float
     ) -> PackResult:
-        """Write the index, and have the dataset take its place.
+        """Write the index of every split and what comes with the dataset into the stage, and have
+        it take its place.
 
         Args:
-            receipts: as of :func:`shardkit.packing.finish.assemble`, which says what is raised.
+            receipts: of all shards, in order, those of a split together.
             started: when the clock of the result began.
+
+        Raises:
+            CorpusError: text was to be tokenized, and no sample has one.
+            DataError: two samples of a split have one key, or would be restored as one file.
         """
-        destination = self.destination
+        destination, options = self.destination, self.options
         origin = self.origin or own_origin(listed.spec, made_of(self.recipe, listed.contents))
-        info = assemble(destination, listed.classes, receipts, self.options, origin, self.chosen)
+        provenance = with_options(origin.provenance, options)
+        fields = sorted({name for receipt in receipts for name in receipt.encodings})
+        if self.chosen is not None:
+            if TOKENS not in fields:
+                raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
+            provenance = replace(provenance, tokens=self.chosen.spec)
+        info = DatasetInfo(get_format(options.to).name, fields, listed.classes, provenance)
+        info = with_signposts(destination.stage, info)
+        for name, own in groupby(receipts, key=lambda receipt: receipt.split):
+            info.splits[name] = assemble_split(
+                destination.stage,
+                destination.work,
+                name,
+                [*own],
+                info,
+                unique_keys=True,
+                new_paths=options.images.writes_anew,
+            )
+        rejects = [reject for receipt in receipts for reject in receipt.rejects]
+        lines = [json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects]
+        if rejected := origin.rejected + "".join(lines).encode():
+            atomic_write(destination.stage / REJECTED_NAME, [rejected])
+        for name, data in origin.files.items():
+            atomic_write(destination.stage / name, [data])
         result = result_of(
             destination.name,
             destination.stage,
-            listed,
             info,
-            num_rejects,
-            num_resumed,
-            time.perf_counter() - started,
+            listed.kind,
+            num_rejects=len(rejects),
+            input_bytes=listed.num_bytes,
+            resumed_shards=num_resumed,
+            seconds=time.perf_counter() - started,
+            ignored=dict(listed.ignored),
+            notes=[
+                *listed.notes,
+                *(self.chosen.notes if self.chosen else []),
+                *_notes_on(options, receipts),
+            ],
         )
-        result.notes.extend(listed.notes)
-        result.notes.extend(self.chosen.notes if self.chosen else [])
-        result.notes.extend(notes_on(self.options, receipts))
         destination.finish(info, self.recipe, {**asdict(result), "dest": ""})
         if destination.name == destination.dest:
-            remember_inputs(destination.dest, self.recipe, listed.seen)
+            seen = _digest(self.recipe, listed.seen)
+            with suppress(OSError, AttributeError):  # not every file system and system has them
+                # Not of a link's target, which is not ours.
+                os.setxattr(destination.dest / INDEX_NAME, SEEN, seen, follow_symlinks=False)
         return replace(result, seconds=time.perf_counter() - started)
 
 
@@ -96,54 +183,8 @@ class Origin:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def assemble(
-    destination: Destination,
-    classes: list[str] | None,
-    receipts: list[Receipt],
-    options: PackOptions,
-    origin: Origin,
-    chosen: ChosenTokenizer | None,
-) -> DatasetInfo:
-    """Write the index of every split and what comes with the dataset into the stage, all but
-    shardkit.json, whose contents it returns.
-
-    Args:
-        classes: as of :class:`shardkit.inputs.base.Corpus`.
-        receipts: of all shards, in order, those of a split together.
-
-    Raises:
-        CorpusError: text was to be tokenized, and no sample has one.
-        DataError: two samples of a split have one key, or would be restored as one file.
-    """
-    origin = _with_results(origin, receipts, options)
-    fields = sorted({name for receipt in receipts for name in receipt.encodings})
-    if chosen is not None:
-        if TOKENS not in fields:
-            raise CorpusError(f"nothing was tokenized: no sample has a text (a field {TEXT})")
-        origin = replace(origin, provenance=replace(origin.provenance, tokens=chosen.spec))
-    info = DatasetInfo(get_format(options.to).name, fields, classes, origin.provenance)
-    info = with_signposts(destination.stage, info)
-    for name in dict.fromkeys(receipt.split for receipt in receipts):
-        own = [receipt for receipt in receipts if receipt.split == name]
-        split = assemble_split(
-            destination.stage,
-            destination.work,
-            name,
-            own,
-            info,
-            unique_keys=True,
-            new_paths=options.images.writes_anew,
-        )
-        info.splits[name] = split
-    if origin.rejected:
-        atomic_write(destination.stage / REJECTED_NAME, [origin.rejected])
-    for name, data in origin.files.items():
-        atomic_write(destination.stage / name, [data])
-    return info
-
-
 def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
-    """The same, with its files for other tools, which are written into the folder."""
+    """Write a dataset's files for other tools into the folder, and return the dataset with them."""
     signposts = get_format(info.container).signposts(info.fields, info.classes)
     for name, data in signposts.items():
         atomic_write(folder / name, [data])
@@ -152,27 +193,14 @@ def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
 
 
 def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
-    """Enough of the input for ``verify --against`` to list it again, and to know it again.
+    """Return enough of the input for ``verify --against`` to list it again, and to know it.
     ``spec``: as of :class:`shardkit.inputs.base.Corpus`."""
     kept = {name: value for name, value in spec.items() if name != "classes"}
     return Origin(Provenance(kept, packed))
 
 
-def _with_results(before: Origin, receipts: list[Receipt], options: PackOptions) -> Origin:
-    """The same, with what this pack did: its limit, its choice for pictures and its rejects."""
-    provenance = with_options(before.provenance, options)
-    own = reject_lines(reject for receipt in receipts for reject in receipt.rejects)
-    return replace(before, provenance=provenance, rejected=before.rejected + own)
-
-
-def reject_lines(rejects: Iterable[tuple[str, str]]) -> bytes:
-    """What rejected.jsonl has of these (path, reason)."""
-    lines = (json.dumps({"path": path, "reason": why}) + "\n" for path, why in rejects)
-    return "".join(lines).encode()
-
-
 def with_options(before: Provenance, options: PackOptions) -> Provenance:
-    """The same, with the limit of this pack and its choice for pictures."""
+    """Return the same, with the limit of this pack and its choice for pictures."""
     images = (options.images.to_json(),) if options.images else ()
     return replace(
         before,
@@ -181,11 +209,20 @@ def with_options(before: Provenance, options: PackOptions) -> Provenance:
     )
 
 
-def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
-    """What became of pictures, and what there is to say of options that came to nothing, a line
-    each."""
-    notes = _notes_on_pictures(options, receipts) if options.images else []
-    if empty := sum(receipt.counts.get(NO_SAMPLE, 0) for receipt in receipts):
+def _notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
+    """Return what became of pictures, and what there is to say of options that came to nothing, a
+    line each."""
+    counts = sum((Counter(receipt.counts) for receipt in receipts), Counter[str]())
+    notes = []
+    if options.images:
+        from shardkit.images import losses, restarting
+
+        if lost := losses.told(counts):
+            notes.append(
+                f"pictures written anew: {lost}; without {options.images} all stay as they are"
+            )
+        notes += [told_of_others(counts), restarting.told(restarting.counted(counts))]
+    if empty := counts[NO_SAMPLE]:
         notes.append(f"{NO_SAMPLE}: {empty:,}")
     stored = (encoding for receipt in receipts for encoding in receipt.encodings.values())
     if options.compression is not None and not any("codec" in encoding for encoding in stored):
@@ -193,24 +230,7 @@ def notes_on(options: PackOptions, receipts: list[Receipt]) -> list[str]:
             "compression had no effect: no field holds arrays of one shape with"
             f" {get_format(options.to).compresses_from} bytes or more each"
         )
-    return notes
-
-
-def _notes_on_pictures(options: PackOptions, receipts: list[Receipt]) -> list[str]:
-    from shardkit.images import losses, restarting
-    from shardkit.packing.pictures import told_of_others
-
-    counts = sum((Counter(receipt.counts) for receipt in receipts), Counter[str]())
-    notes = []
-    if lost := losses.told(counts):
-        notes.append(
-            f"pictures written anew: {lost}; without {options.images} all stay as they are"
-        )
-    if others := told_of_others(counts):
-        notes.append(others)
-    if said := restarting.told(restarting.counted(counts)):
-        notes.append(said)
-    return notes
+    return [*filter(None, notes)]
 
 
 # --- what a dataset was made of -----------------------------------------------------------
@@ -231,15 +251,6 @@ def made_of(recipe: dict[str, Any], contents: str) -> str:
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
-def remember_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> None:
-    """Keep what the inputs of a finished dataset were: ``seen`` of its listing."""
-    try:
-        # Not of a link's target, which is not ours.
-        os.setxattr(dest / INDEX_NAME, SEEN, _digest(recipe, seen), follow_symlinks=False)
-    except (OSError, AttributeError):
-        pass  # not every file system and not every system has them
-
-
 def is_of_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> bool | None:
     """Return True if a dataset's inputs were these, times included; None if that is not known."""
     try:
@@ -250,3 +261,121 @@ def is_of_inputs(dest: Path, recipe: dict[str, Any], seen: str) -> bool | None:
 
 def _digest(recipe: dict[str, Any], seen: str) -> bytes:
     return xxhash.xxh3_128_hexdigest(json.dumps([recipe, seen], sort_keys=True).encode()).encode()
+
+
+def up_to_date(
+    dest: Path,
+    corpus: Corpus,
+    options: PackOptions,
+    recipe: dict[str, Any],
+    origin: Origin | None,
+    started: float,
+) -> PackResult | None:
+    """Return what the call would make if the dataset at ``dest`` is that; None if it is another.
+
+    Names, sizes and times of the inputs decide, as they do for make and rsync; no input is read.
+    Not for a corpus that ``is_read_once``: it cannot be listed without being read. Arguments are
+    as of :func:`shardkit.packing.run.run_pack`; ``recipe`` is what decides the result.
+
+    Raises:
+        DestinationError: it is of this input, but is not complete, or the input was touched since.
+    """
+    info = complete_dataset(dest, options)
+    if info is None:
+        return None
+    splits = info.splits.values()
+    encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
+    if options.compression is not None or any(e.codec for e in encodings):
+        return None  # nothing says how much they are compressed
+    if options.dali_index != any(name.endswith(".idx") for name in info.file_bytes):
+        return None
+    with TemporaryDirectory(prefix="shardkit-") as folder:
+        listing, scratch = Listing(Path(folder)), Path(folder, "scratch")
+        scratch.mkdir()
+        deque(list_jobs(corpus, listing, options, corpus.runs(scratch)), 0)
+    before = origin or own_origin(corpus.spec(), made_of(recipe, listing.contents))
+    num_rejects = read_rejected(dest).count(b"\n") - before.rejected.count(b"\n")
+    num_inputs = sum(split.num_rows for split in splits) + num_rejects
+    if num_rejects > (0 if options.on_error == "fail" else options.max_rejects * num_inputs):
+        return None
+    says = info.provenance if not options.makes_tokens else replace(info.provenance, tokens=None)
+    if says != with_options(before.provenance, options) or info.classes != corpus.classes:
+        return None
+    is_same = is_of_inputs(dest, recipe, listing.seen)
+    # A converted dataset does not say what it was converted from.
+    if origin is not None and not is_same and not _is_a_copy(info, corpus, options):
+        return None
+    for name, num_bytes in info.file_bytes.items():
+        if fault := size_fault(dest / name, num_bytes):
+            raise DestinationError(
+                f"{show_path(dest)} already holds a dataset of this input, but {show_path(name)}"
+                f" {fault}; pass --overwrite to pack again"
+            )
+    if origin is None and is_same is False:
+        raise DestinationError(
+            f"{show_path(dest)} already holds a dataset of inputs of these names and sizes, but"
+            " some of them were changed or touched since: `shardkit verify --against` says which"
+            " contents differ, and --overwrite packs again"
+        )
+    return _complete_result(dest, info, ListedInput.of(corpus, listing), num_rejects, started)
+
+
+def complete_dataset(dest: Path, options: PackOptions) -> DatasetInfo | None:
+    """Return the dataset there, of this format and as it was packed; None if it is to be replaced,
+    or if a pack is under way."""
+    if options.overwrite or is_under_way(dest) or not (dest / INDEX_NAME).is_file():
+        return None
+    try:
+        found = read_info(dest)
+    except ShardkitError:
+        return None
+    return None if found.history or found.container != options.to else found
+
+
+def merged_before(
+    dest: Path,
+    options: PackOptions,
+    recipe: dict[str, Any],
+    listed: ListedInput,
+    num_rejects: int,
+    started: float,
+) -> PackResult | None:
+    """Return the result if the dataset at ``dest`` is of the parts of this pack, else None."""
+    info = complete_dataset(dest, options)
+    if (
+        info is None
+        or info.provenance.packed != made_of(recipe, listed.contents)
+        or any(file_size(dest / name) != size for name, size in info.file_bytes.items())
+        or is_of_inputs(dest, recipe, listed.seen) is False
+    ):
+        return None
+    return _complete_result(dest, info, listed, num_rejects, started)
+
+
+def _complete_result(
+    dest: Path, info: DatasetInfo, listed: ListedInput, num_rejects: int, started: float
+) -> PackResult:
+    """Return the result of a call that finds its dataset complete."""
+    return result_of(
+        dest,
+        dest,
+        info,
+        listed.kind,
+        num_rejects=num_rejects,
+        input_bytes=listed.num_bytes,
+        seconds=time.perf_counter() - started,
+        ignored=dict(listed.ignored),
+        notes=[COMPLETE],
+        was_complete=True,
+    )
+
+
+def _is_a_copy(info: DatasetInfo, corpus: Corpus, options: PackOptions) -> bool:
+    """Return True if checksums say that it has the samples of the dataset that was converted."""
+    if options.images or not isinstance(corpus, DatasetCorpus):
+        return False
+    copies, sources = (
+        {one.name: (one.fingerprint, one.files[one.index_file("names")]) for one in splits}
+        for splits in (info.splits.values(), corpus.info.splits.values())
+    )
+    return copies == sources and all(one.has_checksums for one in corpus.info.splits.values())

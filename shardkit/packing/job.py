@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shardkit.arrays import Integers
 from shardkit.commit.durable_files import fsync_path
 from shardkit.commit.own_files import remove_own
 from shardkit.commit.work_folder import SCRATCH_NAME, STAGE_NAME, WORK_NAME
@@ -20,20 +21,21 @@ from shardkit.formats import get_format
 from shardkit.formats.dali_index import dali_index, dali_index_name
 from shardkit.formats.member_names import member_keys
 from shardkit.images.choice import ImageChoice
+from shardkit.images.decode import decode
+from shardkit.images.encode import rewrite
+from shardkit.images.markers import is_jpeg
+from shardkit.images.naming import RAW_FIELD, field_of, renamed
+from shardkit.images.restarting import FIELD, left_as_it_is, without_restarts
+from shardkit.images.sniff import HEAD_BYTES, IMAGE_FIELDS, image_field
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import Corpus, Run, join
+from shardkit.inputs.base import Corpus, join
 from shardkit.inputs.open import from_spec
-from shardkit.packing.listing_file import LISTING_NAME, decode_shard, read_segment
-from shardkit.packing.pictures import (
-    check_images,
-    remove_restarts,
-    require_one_shape,
-    rewrite_images,
-)
+from shardkit.packing.listing import Job, read_entries
 from shardkit.packing.tokenize import reopen, slices, tokenize
-from shardkit.samples.sample import SampleBatch, sample_checksums
+from shardkit.samples.encoding import parse_npy
+from shardkit.samples.sample import SampleBatch, Value, rename_field, sample_checksums, unpack_paths
 from shardkit.system.file_io import block_sums
 from shardkit.system.refusals import os_errors
 
@@ -41,29 +43,6 @@ CLS = "cls"
 
 OnProgress = Callable[[int, int], None]
 """Called with (entries, input bytes) as they are read."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One shard to make: where its entries stand in the listing, and how many input bytes.
-
-    Attributes:
-        digest: XXH3-64 of its segment. seen: of what people see of its inputs: their names, sizes
-            and times of change.
-    """
-
-    split: str
-    shard: int
-    start: int
-    size: int
-    digest: int
-    seen: int
-    num_entries: int
-    num_bytes: int = 0
-
-    @property
-    def stem(self) -> str:
-        return f"{self.split}-{self.shard:05d}"
 
 
 @dataclass(frozen=True)
@@ -108,12 +87,8 @@ class Setup:
     def scratch(self) -> Path:
         return self.work / SCRATCH_NAME
 
-    @property
-    def listing(self) -> Path:
-        return self.work / LISTING_NAME
-
     def open_corpus(self) -> Corpus:
-        """The input, for reading."""
+        """Open the input, for reading."""
         more = {"objects": self.objects} if self.objects else {}
         return from_spec(Path(self.source), {**self.corpus, **more})
 
@@ -174,21 +149,22 @@ def stage_files(folder: Path, receipt: Receipt, setup: Setup) -> None:
 
 
 def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> SampleBatch:
-    """One shard's samples, as they are to be stored.
+    """Return one shard's samples, as they are to be stored.
 
     Raises:
         SampleError: a bad input, unless the setup says to skip those.
     """
-    segment = read_segment(setup.listing, job.start, job.size, job.digest)
-    runs, order = decode_shard(segment)
+    runs, order = read_entries(setup.work, job)
     if order is not None and corpus.takes_order:
         runs, order = [join(runs).take(order.tolist())], None
     choice = ImageChoice.from_json(setup.images)
     samples = SampleBatch()
     for run in runs if setup.tokens is None else chain.from_iterable(map(slices, runs)):
         batch = corpus.read(run, setup.scratch)
-        if setup.numbers is not None:
-            _renumber(batch, setup.numbers)
+        if setup.numbers is not None and CLS in batch.columns:
+            new = {b"%d" % old: b"%d" % number for old, number in enumerate(setup.numbers)}
+            values = batch.columns[CLS]
+            batch.columns[CLS] = [None if v is None else new[bytes(v)] for v in values]
         if setup.check_images:
             batch = check_images(batch)
         if choice.restarts and corpus.has_restarts:
@@ -198,34 +174,19 @@ def read_job(corpus: Corpus, job: Job, setup: Setup, report: OnProgress) -> Samp
         if setup.tokens is not None:
             tokenizer = reopen(setup.stage, setup.tokens)
             batch = tokenize(batch, tokenizer, setup.scratch)
-        refuse_bad(batch, setup)
+        if batch.rejects and not setup.skip_bad:
+            path, reason = batch.rejects[0]
+            raise SampleError(
+                f"{path}: {reason}; pass --on-error skip to leave such inputs out, or mend or"
+                " remove it and pass --overwrite"
+            )
         samples.extend(batch)
         report(len(run), sum(run.sizes))
     if choice.is_raw:
         require_one_shape(samples)
-    return samples if order is None else _reorder(samples, runs, order)
-
-
-def _renumber(batch: SampleBatch, numbers: list[int]) -> None:
-    if CLS in batch.columns:
-        new = {b"%d" % old: b"%d" % number for old, number in enumerate(numbers)}
-        values = batch.columns[CLS]
-        batch.columns[CLS] = [None if v is None else new[bytes(v)] for v in values]
-
-
-def refuse_bad(batch: SampleBatch, setup: Setup) -> None:
-    """Raise SampleError if there is a bad input, unless the setup says to skip those."""
-    if batch.rejects and not setup.skip_bad:
-        path, reason = batch.rejects[0]
-        raise SampleError(
-            f"{path}: {reason}; pass --on-error skip to leave such inputs out, or mend or"
-            " remove it and pass --overwrite"
-        )
-
-
-def _reorder(samples: SampleBatch, runs: list[Run], order: Integers) -> SampleBatch:
-    """Samples in the order of the listing's entries; rejected entries have none."""
-    row = {key: i for i, key in enumerate(samples.keys)}
+    if order is None:
+        return samples
+    row = {key: i for i, key in enumerate(samples.keys)}  # rejected entries have none
     keys = [key for run in runs for key in run.keys]
     return samples.take([row[keys[i]] for i in order.tolist() if keys[i] in row])
 
@@ -252,7 +213,9 @@ def _write(samples: SampleBatch, job: Job, setup: Setup, folder: Path | None) ->
         segment=job.digest,
         seen=job.seen,
         num_rows=len(samples),
-        file_bytes={e.name: e.stat().st_size for e in sorted(os.scandir(folder), key=_name)},
+        file_bytes={
+            e.name: e.stat().st_size for e in sorted(os.scandir(folder), key=attrgetter("name"))
+        },
         encodings={name: e.encoding.to_json() for name, e in extents.items()},
         num_sums=0,
         names_bytes=len(names),
@@ -264,5 +227,148 @@ def _write(samples: SampleBatch, job: Job, setup: Setup, folder: Path | None) ->
     return Written(folder, FinishedShard(receipt, rows, names, np.zeros(0, np.uint64)))
 
 
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
+def check_images(batch: SampleBatch) -> SampleBatch:
+    """Move samples of which a picture (``jpg``, ``mask.png``) does not decode to ``rejects``.
+
+    Raises:
+        UsageError: neither pillow-simd nor pillow is installed.
+    """
+
+    def check(value: Value) -> Value:
+        decode(value)
+        return value
+
+    names = [name for name in batch.columns if name.rpartition(".")[2] in IMAGE_FIELDS]
+    return _changed(batch, names, check)
+
+
+def remove_restarts(batch: SampleBatch) -> SampleBatch:
+    """Return JPEGs as they were before restart markers were added. Else a file that is given
+    markers once more would have them twice, and ``unpack``, which removes them once, would not give
+    the original.
+
+    JPEGs that are too damaged for it go to ``rejects``.
+
+    Raises:
+        UsageError: what removes them was not built.
+    """
+    return _changed(batch, [FIELD] if FIELD in batch.columns else [], without_restarts)
+
+
+def _changed(batch: SampleBatch, names: list[str], change: Callable[[Value], Value]) -> SampleBatch:
+    columns: dict[str, list[Value | None]] = {name: [*batch.columns[name]] for name in names}
+    reasons: dict[int, tuple[str, str]] = {}
+    for name, values in columns.items():
+        for i, value in enumerate(values):
+            try:
+                values[i] = None if value is None else change(value)
+            except SampleError as error:
+                reasons[i] = name, str(error)
+    columns = batch.columns | columns
+    made = SampleBatch(batch.keys, batch.paths, columns, batch.rejects, batch.counts)
+    return batch.without(made, reasons)
+
+
+# --- pictures written anew ----------------------------------------------------------------
+
+
+_IN_FIELD = "in field "
+"""Counted of each field that holds pictures and is not looked at."""
+
+
+def rewrite_images(batch: SampleBatch, choice: ImageChoice) -> SampleBatch:
+    """Make of each sample's picture what was chosen; those that do not decode go to ``rejects``.
+
+    A picture is a field that is named by its kind alone, such as ``jpg``: one called ``mask.png``
+    is left as it is. A sample with two of them is rejected, since one may be labels of the other's
+    pixels, unless nothing is lost of either.
+
+    Raises:
+        UsageError: what writes them is not installed.
+    """
+    names = [name for name in batch.columns if name in IMAGE_FIELDS]
+    made: dict[str, list[Value | None]] = {}
+    reasons: dict[int, tuple[str, str]] = {}
+    paths = [*batch.paths]
+    counts = Counter[str]()
+    for i in range(len(batch)):
+        held = [name for name in names if batch.columns[name][i] is not None]
+        own = Counter[str]()
+        for name in held:
+            try:
+                if len(held) > 1 and choice.writes_anew:
+                    raise SampleError(
+                        f"its sample has two pictures, {' and '.join(held)}, and one may be labels"
+                        " of the other's pixels; give that one a name of its own, as in"
+                        " x.mask.png, and it is left as it is"
+                    )
+                field, value, paths[i] = _rewritten(batch, i, name, choice, own)
+            except SampleError as error:
+                reasons[i] = name, str(error)
+                break
+            made.setdefault(field, [None] * len(batch))[i] = value
+        else:
+            # And of pictures in fields not looked at, such as ``jpeg`` of other tars.
+            for name, value in batch.fields(i).items():
+                if name not in names and choice.restarts and is_jpeg(value):
+                    left_as_it_is(value, own)
+                if (
+                    name not in names
+                    and choice.writes_anew
+                    and image_field(bytes(value[:HEAD_BYTES]))
+                ):
+                    own[_IN_FIELD + name] += 1
+            counts.update(own)
+    others = {name: values for name, values in batch.columns.items() if name not in names}
+    done = SampleBatch(batch.keys, paths, others | made, batch.rejects, counts)
+    return batch.without(done, reasons)
+
+
+def told_of_others(counts: Mapping[str, int]) -> str:
+    """Return what was counted of pictures that nothing was done to, in words, or ``""``."""
+    found = sorted(name for name in counts if name.startswith(_IN_FIELD))
+    if not found:
+        return ""
+    where = ", ".join(f"{counts[name]:,} {name}" for name in found)
+    return (
+        f"pictures left as they are: {where}; only fields called jpg, png and the like are written"
+        " anew"
+    )
+
+
+def _rewritten(
+    batch: SampleBatch, i: int, name: str, choice: ImageChoice, counts: Counter[str]
+) -> tuple[str, Value, bytes]:
+    """Return (field, value, encoded paths) of a sample whose picture is in field ``name``."""
+    value = batch.columns[name][i]
+    key, packed = batch.keys[i], batch.paths[i]
+    kind, value = rewrite(value, name, choice, counts)  # type: ignore[arg-type]  # it is not None
+    field = field_of(kind)
+    if field == name:
+        return field, value, packed
+    if field in batch.columns and batch.columns[field][i] is not None:
+        raise SampleError(f"its sample has a field {field} already; rename that file")
+    fields = [*batch.fields(i)]
+    for one, path, _ in unpack_paths(key, packed, fields):
+        if one == name:
+            packed = rename_field(key, packed, fields, name, field, renamed(path, key, field))
+    return field, value, packed
+
+
+def require_one_shape(batch: SampleBatch) -> None:
+    """Raise SampleError unless all raw pictures have the shape of the first."""
+    first: tuple[int, ...] | None = None
+    for i, value in enumerate(batch.columns.get(RAW_FIELD, [])):
+        shape = first if value is None else parse_npy(value).shape
+        first = first or shape
+        if shape != first:
+            raise unequal_shapes(batch.file_of(i, RAW_FIELD), shape or (), first or ())
+
+
+def unequal_shapes(where: str, shape: Sequence[int], other: Sequence[int]) -> SampleError:
+    """Return the error for raw pictures of two shapes (H, W, 3)."""
+    sizes = ["x".join(map(str, reversed(s[:2]))) for s in (shape, other)]
+    return SampleError(
+        f"{where} is {sizes[0]}, and pictures before it are {sizes[1]}: image_format raw stores one"
+        " shape; pass --crop N to make all of them NxN, and --overwrite"
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count, groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +17,139 @@ import xxhash
 from shardkit.arrays import Integers
 from shardkit.commit.own_files import create
 from shardkit.commit.records import read_record, write_record
-from shardkit.errors import CorpusError, ResumeError
+from shardkit.errors import CorpusError, ResumeError, StorageError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.base import Corpus, Run
-from shardkit.packing.job import Job
-from shardkit.packing.listing_file import LISTING_NAME, decode_runs, encode_shard, first_change
 from shardkit.packing.options import PackOptions
-from shardkit.packing.plan import Cutter, cut, num_val, take
-from shardkit.packing.scatter import ScatteredEntries, Shard
+from shardkit.packing.plan import Cutter, ScatteredEntries, Shard, cut, num_val, take
+from shardkit.system.paths import show_path
 from shardkit.system.stamps import UPPER
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shard to make: where its entries stand in the listing, and how many input bytes.
+
+    Attributes:
+        digest: XXH3-64 of its segment. seen: of what people see of its inputs: their names, sizes
+            and times of change.
+    """
+
+    split: str
+    shard: int
+    start: int
+    size: int
+    digest: int
+    seen: int
+    num_entries: int
+    num_bytes: int = 0
+
+    @property
+    def stem(self) -> str:
+        return f"{self.split}-{self.shard:05d}"
+
+
+LISTING_NAME = "listing"
+"""In the work folder."""
+
+
+def encode_shard(runs: Sequence[Run], order: Integers | None = None) -> bytes:
+    """Return one segment: for each run a JSON line, its numbers, its locators and its keys.
+
+    ``order`` is that of the samples, where it is not that of the runs' entries: indices of entries.
+    """
+    parts: list[bytes] = []
+    for run in runs:
+        locators = b"\0".join(run.locators)
+        keys = b"\0".join(run.keys)
+        head = [run.split, run.base, run.label, len(run), len(locators), len(keys)]
+        numbers = np.array([run.sizes, run.stamps], "<i8")
+        parts += [json.dumps(head).encode(), b"\n", numbers.tobytes(), locators, keys]
+    if order is not None:
+        parts += [json.dumps([len(order)]).encode(), b"\n", order.astype("<i8").tobytes()]
+    return b"".join(parts)
+
+
+def decode_shard(segment: bytes) -> tuple[list[Run], Integers | None]:
+    """Undo :func:`encode_shard`."""
+    records = list(_records(segment))
+    orders = [record for record in records if not isinstance(record, Run)]
+    return [record for record in records if isinstance(record, Run)], orders[0] if orders else None
+
+
+def decode_runs(listing: bytes) -> Iterator[Run]:
+    """Yield all runs of a whole listing. A run cut short, by a kill, ends it."""
+    return (record for record in _records(listing) if isinstance(record, Run))
+
+
+def _records(data: bytes) -> Iterator[Run | Integers]:
+    at = 0
+    while (line_end := data.find(b"\n", at)) >= 0:
+        head = json.loads(data[at:line_end])
+        at = line_end + 1
+        if len(head) == 1:
+            yield np.frombuffer(data, "<i8", head[0], at)
+            at += 8 * head[0]
+            continue
+        split, base, label, count, locators_len, keys_len = head
+        if at + 16 * count + locators_len + keys_len > len(data):
+            return
+        numbers = np.frombuffer(data, "<i8", 2 * count, at).reshape(2, count)
+        at += 16 * count
+        locators = data[at : at + locators_len].split(b"\0") if count else []
+        at += locators_len
+        keys = data[at : at + keys_len].split(b"\0") if count else []
+        at += keys_len
+        yield Run(split, base, label, locators, keys, numbers[0].tolist(), numbers[1].tolist())
+
+
+def read_entries(work: Path, job: Job) -> tuple[list[Run], Integers | None]:
+    """Return the entries of a job, as :func:`decode_shard`, from the listing in a work folder.
+
+    Raises:
+        StorageError: they are not as they were written.
+    """
+    path = work / LISTING_NAME
+    with path.open("rb") as file:
+        file.seek(job.start)
+        segment = file.read(job.size)
+    if xxhash.xxh3_64_intdigest(segment) != job.digest:
+        raise StorageError(
+            f"{show_path(path)} is not as it was written; run the same command again"
+        )
+    return decode_shard(segment)
+
+
+def first_change(old: Iterable[Run], new: Iterable[Run]) -> str | None:
+    """Return what changed between two listings, in words; None if nothing did."""
+    for before, after in zip_longest(_entries(old), _entries(new)):
+        if before == after:
+            continue
+        if before is None:
+            return f"{_name(after)} was added"
+        if after is None:
+            return f"{_name(before)} is gone"
+        if _name(before) == _name(after):
+            return f"{_name(before)} changed ({before[2]} bytes then, {after[2]} now)"
+        return f"{_name(before)} was expected, {_name(after)} found"
+    return None
+
+
+_Entry = tuple[str, bytes, int, int, int | None, str]
+
+
+def _entries(runs: Iterable[Run]) -> Iterator[_Entry]:
+    for run in runs:
+        for entry in zip(run.locators, run.keys, run.sizes, run.stamps, strict=True):
+            locator, _, size, stamp = entry
+            yield run.base, locator, size, stamp >> UPPER, run.label, run.split
+
+
+def _name(entry: _Entry) -> str:
+    base, locator = entry[:2]
+    # What may follow the path in a locator is for its corpus alone, and long.
+    text = locator.partition(b"//")[0].decode(errors="backslashreplace")
+    return repr(f"{base}/{text}" if base else text)
 
 
 @dataclass(frozen=True)
@@ -120,16 +247,17 @@ class Listing:
 
     @property
     def contents(self) -> str:
-        """A checksum of all that is listed but times: splits, shards, names, labels and sizes."""
+        """Return a checksum of all that is listed but times: splits, shards, names, labels and
+        sizes."""
         return self._contents.hexdigest()
 
     @property
     def seen(self) -> str:
-        """The same of all that people see of the inputs: times, too."""
+        """Return the same of all that people see of the inputs: times, too."""
         return self._seen.hexdigest()
 
     def complete(self) -> None:
-        """Everything is listed. Raises ResumeError if an earlier listing was another."""
+        """Record that all is listed. Raises ResumeError if an earlier listing was another."""
         self.is_complete = True
         state = {"bytes": self._end, "xxh3": self.seen}
         if not self.is_resumed:
@@ -141,21 +269,17 @@ class Listing:
         self._path.replace(self._kept)
 
     def changed(self, otherwise: str) -> ResumeError:
-        """The error that names the first input that is not as an earlier call listed it."""
+        """Return the error that names the first input that is not as an earlier call listed it."""
         before = self._kept if self.is_resumed else self._old
-        what = _difference(before, self._path) if before.exists() else None
+        what = None
+        if before.exists():
+            with suppress(ValueError, TypeError, OverflowError):  # it is damaged
+                old, new = (decode_runs(path.read_bytes()) for path in (before, self._path))
+                what = first_change(old, new)
         return ResumeError(
             f"input files changed since this pack was started: {what or otherwise}; restore them,"
             " or pass --overwrite to start afresh"
         )
-
-
-def _difference(before: Path, now: Path) -> str | None:
-    old, new = (decode_runs(path.read_bytes()) for path in (before, now))
-    try:
-        return first_change(old, new)
-    except (ValueError, TypeError, OverflowError):  # the old listing is damaged
-        return None
 
 
 def list_jobs(
@@ -167,8 +291,14 @@ def list_jobs(
         ResumeError: an earlier, complete listing was another.
         CorpusError: ``val_fraction`` asks for a split that is there, or of one that is not.
     """
-    if options.val_fraction:
-        _check_val(corpus.splits())
+    splits = corpus.splits() if options.val_fraction else [TRAIN]
+    if VAL in splits:
+        raise CorpusError(f"the source has a split {VAL!r} already; leave out --val-fraction")
+    if TRAIN not in splits:
+        raise CorpusError(
+            f"the source has no split {TRAIN!r} to cut from, only {', '.join(splits)}; leave out"
+            " --val-fraction"
+        )
     if corpus.packed is not None:
         yield from _list_mixed(listing, options, runs, corpus.packed)
         listing.complete()
@@ -185,20 +315,23 @@ def _list_mixed(
 ) -> Iterator[Job]:
     """Cut runs of which those of a split need not follow one another, behind the shards packed."""
     cutters: dict[str, Cutter] = {}
-    numbers: dict[str, Iterator[int]] = {}
+    numbers, num_bytes = Counter[str](), Counter[str]()
     for receipt in packed:
         yield listing.add_packed(receipt)
+        numbers[receipt.split] += 1
+        num_bytes[receipt.split] += receipt.num_bytes
+
+    def jobs(split: str, shards: Iterator[list[Run]]) -> Iterator[Job]:
+        for shard in shards:
+            yield listing.add(split, numbers[split], shard, None)
+            numbers[split] += 1
+
     for run in runs:
         if run.split not in cutters:
-            own = [receipt for receipt in packed if receipt.split == run.split]
-            begin = sum(receipt.num_bytes for receipt in own)
-            cutters[run.split] = Cutter(*_sizes_of(options), begin=begin)
-            numbers[run.split] = count(len(own))
-        for shard in cutters[run.split].add(run):
-            yield listing.add(run.split, next(numbers[run.split]), shard, None)
+            cutters[run.split] = Cutter(*_sizes_of(options), begin=num_bytes[run.split])
+        yield from jobs(run.split, cutters[run.split].add(run))
     for split, cutter in cutters.items():
-        for shard in cutter.end():
-            yield listing.add(split, next(numbers[split]), shard, None)
+        yield from jobs(split, cutter.end())
 
 
 def _sizes_of(options: PackOptions) -> tuple[int, int | None]:
@@ -207,20 +340,10 @@ def _sizes_of(options: PackOptions) -> tuple[int, int | None]:
     return (given, None) if isinstance(given, int) else given[::-1]
 
 
-def _check_val(splits: list[str]) -> None:
-    if VAL in splits:
-        raise CorpusError(f"the source has a split {VAL!r} already; leave out --val-fraction")
-    if TRAIN not in splits:
-        raise CorpusError(
-            f"the source has no split {TRAIN!r} to cut from, only {', '.join(splits)}; leave out"
-            " --val-fraction"
-        )
-
-
 def _divide(
     corpus: Corpus, split: str, runs: Iterator[Run], options: PackOptions, scatter_path: Path
 ) -> Iterator[tuple[str, Iterator[Shard]]]:
-    """The splits to make of one: itself, reordered on request, less a validation split."""
+    """Yield the splits to make of one: itself, reordered on request, less a validation split."""
     val_fraction = options.val_fraction if split == TRAIN else 0.0
     sizes = _sizes_of(options)
     if corpus.keeps_shards:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from shardkit.arguments import unknown_option
 from shardkit.errors import UsageError
-from shardkit.formats import Format, get_format, names_of
+from shardkit.formats import FOR_TOKENS, FORMATS, get_format, names_of
 from shardkit.images.choice import ImageChoice, ImageFormat
+from shardkit.system.byte_sizes import parse_size
 from shardkit.system.resources import allowance
 
 _PART = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
@@ -23,7 +27,7 @@ class Part(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """``3/64``. Raises UsageError."""
+        """Read ``3/64``. Raises UsageError."""
         found = _PART.fullmatch(str(text))
         part = cls(*map(int, found.groups())) if found else cls(0, 0)
         if not 1 <= part.number <= part.total:
@@ -31,7 +35,7 @@ class Part(NamedTuple):
         return part
 
     def has(self, job: int) -> bool:
-        """Whether the job of this number, from 0 in the order of the listing, is its own."""
+        """Return True if the job of this number, from 0 in the order of the listing, is its own."""
         return job % self.total == self.number - 1
 
     def __str__(self) -> str:
@@ -43,11 +47,30 @@ class Part(NamedTuple):
 _FREE = frozenset({"workers", "overwrite", "progress", "max_rejects", "on_error", "tokenizer"})
 _FREE |= {"staging", "staging_bytes", "engine", "address", "dry_run"}
 
-_SAID_IF_GIVEN = frozenset({"part"})
-"""Options that datasets were packed without before they were there: what those say stays."""
-
 MIN_VOCABULARY = 256
 """Entries a trained tokenizer has at least: one a byte."""
+
+
+def check_engine(engine: str, address: str | None, workers: int | None) -> None:
+    """Raise UsageError for an engine that is none, or that is not there, or told nonsense."""
+    if engine not in ("local", "ray"):
+        raise UsageError(f"engine must be local or ray, got {engine!r}")
+    if engine == "local":
+        if address is not None:
+            raise UsageError("address is of a Ray cluster: pass engine ray, too")
+        return
+    if workers == 0:
+        raise UsageError("workers 0 packs in this process, and engine ray never does; leave it out")
+    if address is not None and address.startswith("ray://"):
+        raise UsageError(
+            f"address {address} is for Ray Client, which forgets its tasks with the connection; run"
+            " this on a machine of the cluster, with address auto, or give HOST:PORT of its head"
+        )
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of this name is a package of nothing
+        raise UsageError(
+            "engine ray needs Ray: pip install 'shardkit[ray]', on all machines of the cluster"
+        )
 
 
 @dataclass(frozen=True)
@@ -143,14 +166,9 @@ class PackOptions:
             raise UsageError(f"compression is a zlib level from 1 to 9, got {self.compression}")
         if self.part is not None:
             object.__setattr__(self, "part", str(Part.parse(self.part)))
-        if (self.engine, self.address) != ("local", None):
-            from shardkit.packing.ray_cluster import check_engine
-
-            check_engine(self.engine, self.address, self.workers)
-        self._check_format(get_format(self.to))
+        check_engine(self.engine, self.address, self.workers)
         self._check_tokens()
-
-    def _check_format(self, made: Format) -> None:
+        made = get_format(self.to)
         if self.compression is not None and made.compresses_from is None:
             able = names_of(lambda other: other.compresses_from)
             raise UsageError(f"compression is for arrays in {able}; {self.to} has none")
@@ -184,26 +202,68 @@ class PackOptions:
 
     @property
     def images(self) -> ImageChoice:
-        """What to make of pictures; raises UsageError if that makes no sense."""
+        """Return what to make of pictures; raises UsageError if that makes no sense."""
         names = (f.name for f in fields(ImageChoice))
         return ImageChoice(**{name: getattr(self, name) for name in names})
 
     @property
     def own_part(self) -> Part | None:
-        """Which jobs to do; None for all."""
+        """Return which jobs to do; None for all."""
         return None if self.part is None else Part.parse(self.part)
 
     @property
     def makes_tokens(self) -> bool:
-        """Whether text is to be tokenized."""
+        """Return True if text is to be tokenized."""
         return self.tokenizer is not None or self.train_tokenizer is not None
 
     @property
     def num_workers(self) -> int:
-        """Processes to start."""
+        """Return how many processes to start."""
         return allowance().cpus if self.workers is None else self.workers
 
     def lasting(self) -> dict[str, Any]:
-        """The options that decide the result: a resumed pack must have the same."""
+        """Return the options that decide the result: a resumed pack must have the same."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _FREE}
-        return {name: v for name, v in found.items() if v or name not in _SAID_IF_GIVEN}
+        # Datasets were packed without this one before it was there: what those say stays.
+        return {name: v for name, v in found.items() if v or name != "part"}
+
+
+SHARD_SIZES = 4_000_000, 256_000_000
+"""Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough
+for as many cores; one of 256 MB keeps a single core busy, or a single worker of a loader."""
+
+TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
+"""Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
+seconds, so that few workers are idle at the end, and little is done again after a kill."""
+
+
+def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
+    """Return ``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
+    if fields is None:
+        return None
+    names = list(map(str.strip, fields.split(","))) if isinstance(fields, str) else [*fields]
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"fields must be names, got {fields!r}")
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def parse_options(
+    to: str | None, shard_size: str | int | None, options: dict[str, Any]
+) -> PackOptions:
+    """Return what the caller of ``pack`` gave. Raises UsageError."""
+    if options.pop("drop_duplicates", False):
+        raise UsageError(
+            "pack drops no duplicates: leave drop_duplicates out, then run `shardkit edit DEST"
+            " --drop-duplicates`, and `shardkit convert DEST NEW --to FORMAT` to make it compact"
+        )
+    makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
+    if unknown := options.keys() - PackOptions.__dataclass_fields__.keys():
+        raise unknown_option("pack", unknown)
+    if to is None and not makes_tokens:
+        raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
+    sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
+    given = sizes if shard_size is None else parse_size(shard_size)
+    try:
+        return PackOptions(to=to or FOR_TOKENS, shard_bytes=given, **options)
+    except TypeError as error:
+        raise UsageError(f"pack: {error}") from error

@@ -8,31 +8,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardkit.arguments import unknown_option
 from shardkit.errors import UsageError
-from shardkit.formats import FOR_TOKENS, FORMATS, get_format
+from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
-from shardkit.packing.hugging_face import are_tables, is_hugging_face
-from shardkit.packing.options import PackOptions
+from shardkit.packing.options import PackOptions, parse_fields, parse_options
+from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult
 from shardkit.packing.run import run_pack
+from shardkit.packing.spool import (
+    Spool,
+    are_tables,
+    is_hugging_face,
+    local_source,
+    name_of,
+    splits_of,
+)
 from shardkit.packing.tokenize import refuse_without_text
 from shardkit.remote.urls import Url, as_place, refuse_overlap
-from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import as_path, show_path
 from shardkit.system.refusals import os_errors
-
-__all__ = ["PackResult", "choose_dest", "pack", "parse_options", "refuse_choice"]
-
-SHARD_SIZES = 4_000_000, 256_000_000
-"""Input bytes of the first shards, and of the largest. 50,000 files of 1 KB are 13 shards, enough
-for as many cores; one of 256 MB keeps a single core busy, or a single worker of a loader."""
-
-TOKENS_SHARD_SIZES = 1_000_000, 32_000_000
-"""Tokenizing takes a hundred times as long as copying, so a worker's share of it is smaller: some 3
-seconds, so that few workers are idle at the end, and little is done again after a kill."""
 
 
 @os_errors("packing")
@@ -95,23 +91,23 @@ def pack(
     made = parse_options(to, shard_size, options)
     started = time.perf_counter()
     chosen = parse_fields(fields)
-    if is_hugging_face(source) or (fn is None and are_tables(source)):
-        for name, value in (("corpus", corpus), ("labels", labels)):
-            if value is not None:
-                raise UsageError(f"{name} is for files, and the source is a dataset: leave it out")
-        if dest is None:
-            raise UsageError("dest is missing: a dataset has no name to choose one by")
+    is_table = is_hugging_face(source) or (fn is None and are_tables(source))
+    if not is_table and fn is None and isinstance(source, (str, os.PathLike)):
+        if names is not None or classes is not None:
+            raise UsageError("names and classes are for Python objects, and the source is a path")
+        return _pack_files(source, dest, made, (corpus, labels, text_field), chosen, started)
+    what = "a dataset" if is_table else "an object"
+    for_files = {"corpus": corpus, "labels": labels}
+    for name, value in (for_files if is_table else for_files | {"text_field": text_field}).items():
+        if value is not None:
+            raise UsageError(f"{name} is for files, and the source is {what}: leave it out")
+    if dest is None:
+        raise UsageError(f"dest is missing: {what} has no name to choose one by")
+    if is_table:
         return _pack_spooled(source, as_path(dest, "dest"), made, text_field, chosen, started)
-    if fn is not None or not isinstance(source, (str, os.PathLike)):
-        for name, value in (("corpus", corpus), ("labels", labels), ("text_field", text_field)):
-            if value is not None:
-                raise UsageError(f"{name} is for files, and the source is an object: leave it out")
-        from shardkit.packing.objects import pack_objects
+    from shardkit.packing.objects import pack_objects
 
-        return pack_objects(source, dest, made, fn, names, chosen, classes, started)
-    if names is not None or classes is not None:
-        raise UsageError("names and classes are for Python objects, and the source is a path")
-    return _pack_files(source, dest, made, (corpus, labels, text_field), chosen, started)
+    return pack_objects(source, dest, made, fn, names, chosen, classes, started)
 
 
 def _pack_files(
@@ -130,28 +126,23 @@ def _pack_files(
     if taken_for[1] is not None:
         as_path(taken_for[1], "labels")  # before anything is fetched
 
-    def pack_folder(src: Path, target: Path | Url | None) -> PackResult:
-        opened = open_corpus(src, *taken_for, fields, made.makes_tokens)
-        _refuse_unfit(opened, src, made)
-        return run_pack(src, opened, target or choose_dest(src, dest, made.to), made, started)
+    def pack_folder(folder: Path, target: Path | Url | None) -> PackResult:
+        opened = open_corpus(folder, *taken_for, fields, made.makes_tokens)
+        target = target or choose_dest(folder, dest, made.to)
+        return _pack_corpus(folder, opened, target, made, started)
 
     place = as_place(source, "the source")
     if isinstance(place, Url):
-        from shardkit.packing.from_bucket import Fetched, local_source, own_name
-        from shardkit.packing.remote_destination import refuse_taken, staging_of
-
-        local = local_source(place)
-        if local is None:
-            given = dest or own_name(place, made.to)
-            target = as_place(given, "the destination")
-            refuse_overlap(target, place)
-            if isinstance(target, Url):
-                refuse_taken(target, made.staging, made.overwrite)
-            at = staging_of(target, made.staging) if isinstance(target, Url) else target
-            with Fetched(at) as fetched:
-                return pack_folder(fetched.fetch(place), target)
-        place = local
-    return pack_folder(place, None)
+        place = local_source(place) or place
+    if isinstance(place, Path):
+        return pack_folder(place, None)
+    target = choose_dest(place, dest, made.to)
+    refuse_overlap(target, place)
+    if isinstance(target, Url):
+        refuse_taken(target, made.staging, made.overwrite)
+    at = staging_of(target, made.staging) if isinstance(target, Url) else target
+    with Spool(at) as spool:
+        return pack_folder(spool.fetch(place), target)
 
 
 def _pack_spooled(
@@ -163,56 +154,25 @@ def _pack_spooled(
     started: float,
 ) -> PackResult:
     from shardkit.inputs.tables.tabular import SpooledCorpus
-    from shardkit.packing.spool import Spool, notes_of, splits_of
 
     splits = splits_of(source)
     # Of a part that is drawn from all rows, all are needed.
     limit = None if made.shuffle or made.val_fraction else made.limit
     with Spool(dest) as spool:
-        num_rows = spool.fill(splits, limit, made.progress)
+        notes = spool.fill(splits, limit, made.progress)
         opened = SpooledCorpus(spool.folder, [*splits], text_field, fields, made.makes_tokens)
-        opened.notes = [*opened.notes, *notes_of(splits, num_rows)]
-        _refuse_unfit(opened, spool.folder, made)
-        return run_pack(spool.folder, opened, dest, made, started)
+        opened.notes = [*opened.notes, *notes]
+        return _pack_corpus(spool.folder, opened, dest, made, started)
 
 
-def _refuse_unfit(opened: Input, source: Path, made: PackOptions) -> None:
+def _pack_corpus(
+    source: Path, opened: Input, dest: Path | Url, made: PackOptions, started: float
+) -> PackResult:
     if not opened.has_pictures:
         refuse_choice(made.images, f"{show_path(source)} is taken for {opened.kind}")
     if made.makes_tokens:
         refuse_without_text(opened, source)
-
-
-def parse_fields(fields: str | Sequence[str] | None) -> list[str] | None:
-    """``"a,b"`` or a list of names as a list, each name once. Raises UsageError."""
-    if fields is None:
-        return None
-    names = list(map(str.strip, fields.split(","))) if isinstance(fields, str) else [*fields]
-    if not all(isinstance(name, str) for name in names):
-        raise UsageError(f"fields must be names, got {fields!r}")
-    return list(dict.fromkeys(filter(None, names)))
-
-
-def parse_options(
-    to: str | None, shard_size: str | int | None, options: dict[str, Any]
-) -> PackOptions:
-    """What the caller of ``pack`` gave. Raises UsageError."""
-    if options.pop("drop_duplicates", False):
-        raise UsageError(
-            "pack drops no duplicates: leave drop_duplicates out, then run `shardkit edit DEST"
-            " --drop-duplicates`, and `shardkit convert DEST NEW --to FORMAT` to make it compact"
-        )
-    makes_tokens = any(options.get(name) is not None for name in ("tokenizer", "train_tokenizer"))
-    if unknown := options.keys() - PackOptions.__dataclass_fields__.keys():
-        raise unknown_option("pack", unknown)
-    if to is None and not makes_tokens:
-        raise UsageError(f"to is missing: choose a format, one of {', '.join(FORMATS)}")
-    sizes = TOKENS_SHARD_SIZES if makes_tokens else SHARD_SIZES
-    given = sizes if shard_size is None else parse_size(shard_size)
-    try:
-        return PackOptions(to=to or FOR_TOKENS, shard_bytes=given, **options)
-    except TypeError as error:
-        raise UsageError(f"pack: {error}") from error
+    return run_pack(source, opened, dest, made, started)
 
 
 def refuse_choice(choice: ImageChoice, why: str) -> None:
@@ -221,10 +181,8 @@ def refuse_choice(choice: ImageChoice, why: str) -> None:
         raise UsageError(f"{why}, and has no pictures: leave out {choice}")
 
 
-def choose_dest(source: Path, dest: str | Path | None, to: str) -> Path | Url:
-    """``dest``, or for none, ``imagenet/`` to lmdb -> ``imagenet-lmdb`` in the current folder."""
+def choose_dest(source: Path | Url, dest: str | Path | None, to: str) -> Path | Url:
+    """Return ``dest``; for none, of ``imagenet/`` to lmdb, ``imagenet-lmdb`` in this folder."""
     if dest:
         return as_place(dest, "the destination")
-    resolved = source.resolve()
-    name = resolved.name if resolved.is_dir() else resolved.name.partition(".")[0]
-    return Path(f"{name or 'dataset'}-{get_format(to).name}")
+    return Path(f"{name_of(source)}-{get_format(to).name}")

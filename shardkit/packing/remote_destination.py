@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,10 @@ from shardkit.commit.records import read_record, write_record
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt, journal_path, read_finished
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
-from shardkit.packing.dataset_files import dataset_files, left_over
-from shardkit.packing.destination import Destination, T
+from shardkit.packing.destination import Destination, T, dataset_files, left_over
 from shardkit.remote.remote_target import RemoteTarget, Versions
-from shardkit.remote.urls import Url, refuse_overlap
+from shardkit.remote.urls import Url, refuse_overlap, require_obstore
+from shardkit.system.byte_sizes import parse_size
 from shardkit.system.file_io import BLOCK_BYTES, block_sums
 from shardkit.system.paths import as_path, file_size, show_path, user_cache
 
@@ -60,7 +59,13 @@ class RemoteDestination(Destination):
         refuse_unwritable(url)
         refuse_overlap(url, source)
         at = staging_of(url, staging)
-        _refuse_staging(at, source)
+        try:  # else what waits would be taken for a part of the source
+            refuse_overlap(at, source)
+        except DestinationError as error:
+            raise UsageError(
+                f"staging {show_path(at.parent)} and the source {show_path(source)} overlap; choose"
+                " a folder outside the source"
+            ) from error
         at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         claim = at.parent.resolve() / f"{at.name}.claim"
         self._target = RemoteTarget(url, claim.parent, claim)
@@ -71,7 +76,7 @@ class RemoteDestination(Destination):
         self._has_begun = False
         super().__init__(at, source, overwrite, is_shared)
         try:
-            self._take()
+            self._claim()
         except BaseException:
             super().__exit__(DestinationError, None, None)
             raise
@@ -80,16 +85,13 @@ class RemoteDestination(Destination):
     def name(self) -> str:
         return self._target.url.text
 
-    def _take(self) -> None:
+    def _claim(self) -> None:
+        """Claim what is behind the URL, and forget files that were sent and are not there any more:
+        they are made again."""
         index = self.stage / INDEX_NAME
         own = index.read_bytes() if index.exists() and not self._overwrite else None
         self._is_whole = self._target.take(own, self._overwrite)
-        if not self._is_whole:
-            self._forget_lost()
-
-    def _forget_lost(self) -> None:
-        """Forget files that were sent and are not there any more: they are made again."""
-        if not self.work.is_dir():
+        if self._is_whole or not self.work.is_dir():
             return
         there = self._target.versions()
         for path in self.work.glob(f"*{_SENT}"):
@@ -97,14 +99,10 @@ class RemoteDestination(Destination):
             if sent is None or there.get(sent["name"]) != (sent["bytes"], sent["version"]):
                 path.unlink()
 
-    def taken(self) -> DestinationError:
-        return self._target.taken()
-
     def finished(self, recipe: dict[str, Any], kind: type[T]) -> T | None:
         if not self._is_whole:
             return None
-        record = read_record(self.work / _RESULT)
-        made = self._result(record or {}, recipe, kind)
+        made = self._result(read_record(self.work / _RESULT) or {}, recipe, kind)
         self._tidy()
         return made
 
@@ -112,7 +110,11 @@ class RemoteDestination(Destination):
 
     def deliver(self, receipt: Receipt) -> None:
         """Upload a finished shard beside what comes; waits while too many bytes do."""
-        if all(self._is_sent_as(name, size) for name, size in receipt.file_bytes.items()):
+        for name, size in receipt.file_bytes.items():
+            sent = self._sent(name)
+            if sent is None or sent["bytes"] != size or (self.stage / name).exists():
+                break  # not sent, or made again since
+        else:
             return
         sums = read_finished(journal_path(self.work, receipt.split, receipt.shard)).sums
         at = 0
@@ -121,11 +123,6 @@ class RemoteDestination(Destination):
             end = at + -(-size // BLOCK_BYTES)
             self.send(name, self.stage / name, size, sums[at:end])
             at = end
-
-    def _is_sent_as(self, name: str, size: int) -> bool:
-        """Return True if it was sent, and no other was made since."""
-        sent = self._sent(name)
-        return sent is not None and sent["bytes"] == size and not (self.stage / name).exists()
 
     def send(self, name: str, path: Path, size: int, sums: Hashes) -> None:
         """Upload a file; one in the stage is removed when it is there."""
@@ -172,7 +169,7 @@ class RemoteDestination(Destination):
 
     def finish(self, info: DatasetInfo, recipe: dict[str, Any], result: dict[str, Any]) -> None:
         """Upload what is left, compare all with what is there, and put shardkit.json last."""
-        self.check_held()
+        self.folder.check_held()
         self._wait_for_all()
         new = [name for name in dataset_files(info) if self.size_of(name) >= 0]
         for name in new:
@@ -207,12 +204,12 @@ class RemoteDestination(Destination):
 
     def _tidy(self) -> None:
         self._target.release()
-        self._folder.clear()
+        self.folder.clear()
         self._goes_if_empty = True
 
     def _is_worth_keeping(self) -> bool:
-        """Once an upload has begun, an object may be there, which only our claim tells from those
-        of others."""
+        """Return True once an upload has begun: an object may be there, which only our claim tells
+        from those of others."""
         has_begun = self._has_begun or any(self.work.glob(f"*{_SENT}"))
         return has_begun or super()._is_worth_keeping()
 
@@ -230,8 +227,8 @@ class RemoteDestination(Destination):
 
 
 def refuse_taken(url: Url, staging: str | Path | None, overwrite: bool) -> None:
-    """Errors as of :class:`RemoteDestination`, before what is packed is fetched; nothing happens
-    where an earlier call left what it would go on from."""
+    """Raise errors as of :class:`RemoteDestination`, before what is packed is fetched; nothing
+    happens where an earlier call left what it would go on from."""
     refuse_unwritable(url)
     at = staging_of(url, staging)
     if not at.exists():
@@ -252,34 +249,16 @@ def refuse_unwritable(url: Url) -> None:
             f"the destination {url}: {scheme}:// is only read; datasets are written to"
             f" {', '.join(f'{name}://' for name in WRITABLE)}, or to a folder"
         )
-    if find_spec("obstore") is None:  # only the cache server may import it
-        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+    require_obstore(url)
 
 
 def staging_of(url: Url, given: str | Path | None) -> Path:
     """Return the folder for what goes to a URL. Raises UsageError if there is no home."""
-    root = _staging_root(None if given is None else as_path(given, "staging"))
-    return root / xxhash.xxh3_128_hexdigest(url.text.encode())
-
-
-def _refuse_staging(at: Path, source: Path) -> None:
-    """Raise UsageError if what waits would be taken for a part of the source."""
-    try:
-        refuse_overlap(at, source)
-    except DestinationError as error:
-        raise UsageError(
-            f"staging {show_path(at.parent)} and the source {show_path(source)} overlap; choose a"
-            " folder outside the source"
-        ) from error
-
-
-def _staging_root(given: Path | None) -> Path:
-    if given is not None:
-        return given
     cache = user_cache()
-    if cache is None:
+    if given is None and cache is None:
         raise UsageError("there is no home for what waits to be uploaded: give staging")
-    return cache / "staging"
+    root = cache / "staging" if given is None and cache else as_path(given, "staging")
+    return root / xxhash.xxh3_128_hexdigest(url.text.encode())
 
 
 def open_destination(
@@ -287,14 +266,15 @@ def open_destination(
     source: Path,
     overwrite: bool,
     staging: str | Path | None = None,
-    most_bytes: int | None = None,
+    staging_bytes: str | int | None = None,
     is_shared: bool = False,
 ) -> Destination:
     """Open one on this machine or behind a URL; errors as of these classes. ``is_shared``: other
     machines write there, too. UsageError: staging is given for what is not uploaded."""
+    most = None if staging_bytes is None else parse_size(staging_bytes)
     if isinstance(dest, Url):
-        return RemoteDestination(dest, source, overwrite, staging, most_bytes, is_shared)
-    if staging is not None or most_bytes is not None:
+        return RemoteDestination(dest, source, overwrite, staging, most, is_shared)
+    if staging is not None or most is not None:
         raise UsageError(
             f"staging and staging_bytes are for what is uploaded, and {show_path(dest)} is a folder"
         )

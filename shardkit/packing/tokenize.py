@@ -8,9 +8,10 @@ the work folder, so that a resumed pack has the same tokenizer.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -29,7 +30,6 @@ from shardkit.inputs.base import Corpus, Input, Run
 from shardkit.memory.maps import release_freed, release_pages
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions
-from shardkit.packing.pictures import without
 from shardkit.packing.plan import draw, take
 from shardkit.samples.encoding import TOKENS, npy_header
 from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
@@ -66,7 +66,7 @@ class ChosenTokenizer:
 
 
 def load_chosen(options: PackOptions) -> Tokenizer | None:
-    """The tokenizer that was named, if one was. Raises UsageError if there is none of that name."""
+    """Return the tokenizer that was named, if one was. Raises UsageError if there is none."""
     if options.tokenizer is None:
         return None
     return load_tokenizer(options.tokenizer, eos=options.eos, bos=options.bos)
@@ -90,13 +90,10 @@ def refuse_without_text(corpus: Input, source: Path) -> None:
 def prepare_tokenizer(
     destination: Destination,
     corpus: Corpus,
-    all_runs: Callable[[], Iterator[Run]],
     options: PackOptions,
     loaded: Tokenizer | None,
 ) -> ChosenTokenizer | None:
     """Load or train it, choose its backend, and keep both; or what an earlier call has kept.
-
-    ``all_runs``: lists what is to be packed.
 
     Raises:
         UsageError: the tokenizer, or its end of text, is not there.
@@ -109,10 +106,11 @@ def prepare_tokenizer(
     destination.forget_shards()
     notes = []
     if loaded is None:
-        loaded, note = _train(destination, corpus, all_runs, options)
+        loaded, note = _train(destination, corpus, options)
         notes.append(note)
-    head = _head(all_runs(), PROOF_INPUT_BYTES)
-    sample = _texts(head, corpus, destination.scratch, PROOF_BYTES)
+    scratch = destination.scratch
+    runs = corpus.runs(scratch)
+    sample = _texts(runs, corpus, scratch, PROOF_BYTES, PROOF_INPUT_BYTES)
     tokenizer, note = choose_backend(loaded, sample)
     release_freed()  # the proof took 150 MB
     spec = replace(tokenizer.spec, invalid_utf8=options.invalid_utf8)
@@ -126,7 +124,7 @@ def prepare_tokenizer(
 
 
 def _recorded(destination: Destination) -> ChosenTokenizer | None:
-    """What an earlier call kept, if all of it is there."""
+    """Return what an earlier call kept, if all of it is there."""
     try:
         record = read_record(destination.work / TOKENIZER_RECORD)
         if record is None:
@@ -140,7 +138,7 @@ def _recorded(destination: Destination) -> ChosenTokenizer | None:
 
 
 def reopen(stage: Path, chosen: dict[str, Any]) -> Tokenizer:
-    """That tokenizer, of its JSON; made once a process, and not proved again."""
+    """Return that tokenizer, of its JSON; made once a process, and not proved again."""
     return _reopen(stage, json.dumps(chosen))
 
 
@@ -154,24 +152,26 @@ def _reopen(stage: Path, chosen: str) -> Tokenizer:
 # --- training -----------------------------------------------------------------------------
 
 
-def _train(
-    destination: Destination,
-    corpus: Corpus,
-    all_runs: Callable[[], Iterator[Run]],
-    options: PackOptions,
-) -> tuple[Tokenizer, str]:
-    """A tokenizer of the text of ``train``, or of the only split, and a line about it."""
+def _train(destination: Destination, corpus: Corpus, options: PackOptions) -> tuple[Tokenizer, str]:
+    """Return a tokenizer of the text of ``train``, or of the only split, and a line about it."""
     splits = corpus.splits()
     split = "train" if "train" in splits else splits[0]
 
     def runs() -> Iterator[Run]:
-        return take((run for run in all_runs() if run.split == split), options.limit)
+        listed = corpus.runs(destination.scratch)
+        return take((run for run in listed if run.split == split), options.limit)
+
+    def drawn(run: Run) -> Run:
+        """Return about this share of a run's entries, chosen by their keys and the seed."""
+        digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
+        draws = draw(digests, options.seed, "tokenizer")
+        return run.take(np.flatnonzero(draws < np.uint64(share * 2.0**64)).tolist())
 
     # Beside pictures, sizes say nothing of text.
     sizes = (min(size, LARGE_BYTES) for run in runs() for size in run.sizes)
-    share = 1.0 if corpus.has_pictures else min(TRAINING_BYTES / max(sum(sizes), 1), 1.0)
-    drawn = (_drawn(run, share, options.seed) for run in runs())
-    texts = _texts(drawn, corpus, destination.scratch, TRAINING_BYTES)
+    share = 1.0 if corpus.has_pictures else TRAINING_BYTES / max(sum(sizes), 1)
+    chosen = runs() if share >= 1 else map(drawn, runs())
+    texts = _texts(chosen, corpus, destination.scratch, TRAINING_BYTES)
     first = next(texts, None)
     if first is None:
         raise CorpusError(f"split {split} has no text to train a tokenizer on")
@@ -181,28 +181,11 @@ def _train(
     return tokenizer, f"trained a tokenizer of {tokenizer.spec.vocab_size:,} entries on {split}"
 
 
-def _drawn(run: Run, share: float, seed: int) -> Run:
-    """Those entries of a run, about this share of all, that their keys and ``seed`` choose."""
-    if share >= 1:
-        return run
-    digests = np.fromiter(map(xxhash.xxh3_64_intdigest, run.keys), np.uint64, len(run))
-    chosen = np.flatnonzero(draw(digests, seed, "tokenizer") < np.uint64(share * 2.0**64)).tolist()
-    return run.take(chosen)
-
-
-def _head(runs: Iterable[Run], num_bytes: int) -> Iterator[Run]:
-    """The first entries, so many input bytes of them."""
-    for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
-        if num_bytes > 0:
-            yield piece
-        num_bytes -= sum(piece.sizes)
-        if num_bytes <= 0:
-            return
-
-
-def _texts(runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int) -> Iterator[str]:
-    """The text of entries, one after another, until there are so many bytes; of a large document
-    the first :data:`LARGE_BYTES`."""
+def _texts(
+    runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int, input_bytes: float = math.inf
+) -> Iterator[str]:
+    """Yield the text of entries, one after another, until there are so many bytes, or so many input
+    bytes were read; of a large document the first :data:`LARGE_BYTES`."""
     left = at_most
     for piece in chain.from_iterable(slices(run, LARGE_BYTES) for run in runs):
         for value in corpus.read(piece, scratch).columns.get(TEXT, []):
@@ -211,7 +194,8 @@ def _texts(runs: Iterable[Run], corpus: Corpus, scratch: Path, at_most: int) -> 
             data = value[: min(left, LARGE_BYTES)]
             left -= len(data)
             yield str(data, "utf-8", "replace")
-        if not left:
+        input_bytes -= sum(piece.sizes)
+        if not left or input_bytes <= 0:
             return
 
 
@@ -230,13 +214,12 @@ TRIM_PIECES = 16
 def slices(run: Run, num_bytes: int = SLICE_BYTES) -> Iterator[Run]:
     """Cut a run into pieces of at most so many input bytes, and at least one entry."""
     ends = np.cumsum(np.array(run.sizes, np.int64))
-    start = 0
+    start = before = 0
     while start < len(run):
-        before = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, before + num_bytes, side="right"))
         stop = max(stop, start + 1)
         yield run.slice(start, stop)
-        start = stop
+        start, before = stop, int(ends[stop - 1])
 
 
 def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleBatch:
@@ -248,16 +231,24 @@ def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleB
     reasons: dict[int, tuple[str, str]] = {}
     texts: dict[int, str] = {}
     ends = _Ends(tokenizer.spec)
+    errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
     for i, value in enumerate(batch.columns.get(TEXT, made)):
+        if value is None:
+            continue
         try:
-            if value is None:
-                continue
             if len(value) > LARGE_BYTES:
-                made[i] = _large(value, tokenizer, ends, scratch)
+                made[i] = _large(value, tokenizer, ends, scratch, errors)
             else:
-                texts[i] = text_of(value, tokenizer.spec.invalid_utf8)
+                texts[i] = str(value, "utf-8", errors)
         except SampleError as error:
             reasons[i] = TEXT, str(error)
+        except UnicodeDecodeError:
+            offset = first_not_utf8(value)
+            why = (
+                f"is not UTF-8: byte 0x{value[offset]:02x} at offset {offset}; pass --invalid-utf8"
+                " replace to store U+FFFD in its place"
+            )
+            reasons[i] = TEXT, why
     for i, value in enumerate(batch.columns.get(TOKENS, [])):
         if value is not None:
             reasons[i] = TOKENS, f"its sample has a field {TOKENS} already; rename that file"
@@ -267,26 +258,11 @@ def tokenize(batch: SampleBatch, tokenizer: Tokenizer, scratch: Path) -> SampleB
     columns = {name: v for name, v in batch.columns.items() if name not in (TEXT, TOKENS)}
     if texts or any(value is not None for value in made):
         columns[TOKENS] = made
-    return without(batch, SampleBatch(batch.keys, _paths(batch), columns, batch.rejects), reasons)
-
-
-def text_of(value: Value, invalid_utf8: str) -> str:
-    """A document's text. Raises SampleError, saying where, if it is not UTF-8 and must be."""
-    try:
-        return str(value, "utf-8", "replace" if invalid_utf8 == "replace" else "strict")
-    except UnicodeDecodeError as error:
-        raise not_utf8(error.start, value[error.start]) from error
-
-
-def not_utf8(offset: int, byte: int) -> SampleError:
-    return SampleError(
-        f"is not UTF-8: byte 0x{byte:02x} at offset {offset}; pass --invalid-utf8 replace to store"
-        " U+FFFD in its place"
-    )
+    return batch.without(SampleBatch(batch.keys, _paths(batch), columns, batch.rejects), reasons)
 
 
 def _paths(batch: SampleBatch) -> list[bytes]:
-    """The samples' paths, in order of their new fields; the names of files stay as they were."""
+    """Return the samples' paths, in order of their new fields; names of files stay as they were."""
     if len(batch.columns) == 1:
         return batch.paths
     paths = [*batch.paths]
@@ -310,7 +286,7 @@ class _Ends:
         self._item_bytes = np.dtype(spec.dtype).itemsize
 
     def header(self, num_bytes: int) -> bytes:
-        """The header of a ``.npy`` of so many bytes of ids."""
+        """Return the header of a ``.npy`` of so many bytes of ids."""
         return npy_header(self.dtype, (num_bytes // self._item_bytes,))
 
     def value(self, ids: Array) -> bytes:
@@ -318,13 +294,18 @@ class _Ends:
         return self.header(len(data)) + data
 
 
-def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Value:
-    """A document's ``.npy`` in a file without a name, mapped: gone with its last user."""
+def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path, errors: str) -> Value:
+    """Return a document's ``.npy`` in a file without a name, mapped: gone with its last user."""
     with TemporaryFile(dir=scratch) as file:
         skip = len(ends.header(0))
         file.seek(skip)
-        for part in chain([ends.bos], _pieces(value, tokenizer), [ends.eos]):
-            file.write(part)
+        file.write(ends.bos)
+        for number, ids in enumerate(tokenizer.encode_pieces(value, errors)):
+            release_pages(value)
+            if number % TRIM_PIECES == 0:
+                release_freed()
+            file.write(ids.tobytes())
+        file.write(ends.eos)
         header = ends.header(file.tell() - skip)
         if len(header) != skip:
             raise FormatError(f"a .npy header of {len(header)} bytes, expected {skip}")
@@ -334,21 +315,8 @@ def _large(value: Value, tokenizer: Tokenizer, ends: _Ends, scratch: Path) -> Va
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _pieces(value: Value, tokenizer: Tokenizer) -> Iterator[bytes]:
-    errors = "replace" if tokenizer.spec.invalid_utf8 == "replace" else "strict"
-    try:
-        for number, ids in enumerate(tokenizer.encode_pieces(value, errors)):
-            release_pages(value)
-            if number % TRIM_PIECES == 0:
-                release_freed()
-            yield ids.tobytes()
-    except UnicodeDecodeError as error:
-        offset = first_not_utf8(value)
-        raise not_utf8(offset, value[offset]) from error
-
-
 def first_not_utf8(value: Value) -> int:
-    """Where the first byte is that is not part of valid UTF-8; looked for a piece at a time."""
+    """Return the place of the first byte that is not of valid UTF-8, piece by piece."""
     decoder = getincrementaldecoder("utf-8")()
     for start in range(0, len(value), LARGE_BYTES):
         held = len(decoder.getstate()[0])

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -93,6 +94,12 @@ def as_url(text: str, what: str) -> Url:
         if folder in ("", ".", "..") or "/" in folder or "\0" in folder:
             raise UsageError(f"{what}: {text!r} has a part {folder!r}, which names no folder")
     return Url(f"{parts.scheme}://{host}{parts.path.rstrip('/')}")
+
+
+def require_obstore(url: Url) -> None:
+    """Raise UsageError unless that library is installed. Only the cache server may import it."""
+    if find_spec("obstore") is None:
+        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
 
 
 def refuse_overlap(dest: Path | Url, source: Path | Url) -> None:

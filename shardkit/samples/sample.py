@@ -8,6 +8,7 @@ they are; column formats (HDF5, .npy) may store them typed, see :mod:`shardkit.s
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,8 +79,25 @@ class SampleBatch:
             mine = self.columns.setdefault(name, [None] * before)
             mine += other.columns.get(name, [None] * added)
 
+    # --- original paths -----------------------------------------------------------------------
 
-# --- original paths -----------------------------------------------------------------------
+    def file_of(self, i: int, name: str) -> str:
+        """Return the file a field came from; tars made by others name none, so there it is the
+        key."""
+        for one, path, _ in unpack_paths(self.keys[i], self.paths[i], [*self.fields(i)]):
+            if one == name:
+                return os.fsdecode(path)
+        return os.fsdecode(self.keys[i])
+
+    def without(self, made: SampleBatch, reasons: dict[int, tuple[str, str]]) -> SampleBatch:
+        """Return ``made`` of this batch, sample by sample, but for those at the given places, for
+        which one field and its reason are given: the files those came from become rejects."""
+        if not reasons:
+            return made
+        kept = made.take([i for i in range(len(made)) if i not in reasons])
+        rejects = [(self.file_of(i, name), why) for i, (name, why) in sorted(reasons.items())]
+        kept.rejects = self.rejects + rejects
+        return kept
 
 
 def pack_paths(key: bytes, paths: Sequence[bytes]) -> bytes:

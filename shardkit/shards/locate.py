@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from shardkit.index.manifest import (
     shared_file,
 )
 from shardkit.index.rows import RowIndex
-from shardkit.remote.urls import RemoteOptions, Url
+from shardkit.remote.urls import RemoteOptions, Url, require_obstore
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.shards.stored import ShardReader
 from shardkit.storage.interface import Storage
@@ -180,8 +179,7 @@ def refuse_version(url: Url, version: int | None) -> None:
 
 
 def _open_remote(url: Url, options: RemoteOptions) -> Remote:
-    if find_spec("obstore") is None:  # only the cache server may import it
-        raise UsageError(f"{url} needs the obstore library: pip install 'shardkit[cloud]'")
+    require_obstore(url)
     from shardkit.remote.cached_storage import open_remote
 
     try:

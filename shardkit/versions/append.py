@@ -21,9 +21,8 @@ from shardkit.errors import DestinationError, ResumeError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.inputs.base import Input
 from shardkit.inputs.open import open_corpus
-from shardkit.packing.dataset_files import link_or_copy
-from shardkit.packing.options import PackOptions
-from shardkit.packing.pack import parse_fields, parse_options
+from shardkit.packing.destination import link_or_copy
+from shardkit.packing.options import PackOptions, parse_fields, parse_options
 from shardkit.packing.result import COMPLETE
 from shardkit.packing.run import run_pack
 from shardkit.packing.tokenize import refuse_without_text

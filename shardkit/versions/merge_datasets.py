@@ -15,10 +15,9 @@ from shardkit.commit.durable_files import atomic_write, fsync_path
 from shardkit.commit.work_folder import is_under_way
 from shardkit.errors import PartError, ShardkitError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
-from shardkit.packing.dataset_files import link_or_copy
-from shardkit.packing.destination import Destination
+from shardkit.packing.destination import Destination, link_or_copy
 from shardkit.packing.finish import with_signposts
-from shardkit.packing.merge import merge_parts
+from shardkit.packing.parts import merge_parts
 from shardkit.packing.remote_destination import open_destination
 from shardkit.packing.result import COMPLETE, PackResult
 from shardkit.remote.urls import Url, as_place, refuse_overlap
@@ -119,8 +118,6 @@ def _merge_datasets(places: list[Located], dest: Path, overwrite: bool) -> PackR
     with open_destination(dest, places[0].folder, overwrite) as destination:
         if before := destination.finished(recipe, PackResult):
             return replace(before, was_complete=True)
-        if overwrite:
-            destination.clear()
         destination.prepare(recipe)
         info = DatasetInfo(info.container, info.fields, info.classes, origin)
         info, told = _assemble(places, info, destination)

@@ -22,7 +22,6 @@ from shardkit.index.rows import RowIndex
 from shardkit.inputs.open import container_at
 from shardkit.inputs.records.packed import TokenFileCorpus, dataset_corpus
 from shardkit.packing.finish import Origin
-from shardkit.packing.from_bucket import own_name
 from shardkit.packing.options import PackOptions
 from shardkit.packing.pack import choose_dest, pack, refuse_choice
 from shardkit.packing.result import PackResult
@@ -96,19 +95,16 @@ def convert(
     started = time.perf_counter()
     source, tars = source_of(dataset)
     made = PackOptions(to=to, **options)
-    told = {"eos": eos, "stored_dtype": stored_dtype}
-    of_ids = next((name for name, value in told.items() if value is not None), None)
-    if isinstance(source, Url):
-        if of_ids is not None:
-            raise UsageError(f"{of_ids} is for files of token ids; {source} is none")
-        target = as_place(dest or own_name(source, made.to), "the destination")
-        refuse_overlap(target, source)
-        return _convert_located(source, None, target, made, started)
-    if is_token_file(source, stored_dtype):
+    if isinstance(source, Path) and is_token_file(source, stored_dtype):
         made_at = choose_dest(source, dest, to)
         return _convert_token_file(source, made_at, made, eos, stored_dtype, started)
-    if of_ids is not None:
-        raise UsageError(f"{of_ids} is for files of token ids; {show_path(source)} is none")
+    for name, value in (("eos", eos), ("stored_dtype", stored_dtype)):
+        if value is not None:
+            raise UsageError(f"{name} is for files of token ids; {show_place(source)} is none")
+    if isinstance(source, Url):
+        target = choose_dest(source, dest, to)
+        refuse_overlap(target, source)
+        return _convert_located(source, None, target, made, started)
     if tars is None and (kind := container_at(source)) is not None:
         return pack(source, dest, to=to, corpus=kind, **options)
     made_at = choose_dest(_named(source, tars), dest, to)
@@ -146,79 +142,64 @@ def _convert_located(
             " there is kept"
         )
     corpus = dataset_corpus(located, tars)
-    return run_pack(_folder_of(source, located), corpus, dest, options, started, origin)
-
-
-def _folder_of(source: Path | Url, located: Located) -> Path:
-    return source if isinstance(source, Path) else located.folder
+    folder = source if isinstance(source, Path) else located.folder
+    return run_pack(folder, corpus, dest, options, started, origin)
 
 
 def _origin(located: Located) -> Origin:
-    """What the copy says of where it came from, and what tells that this has changed."""
-    files = _tokenizer_file(located)
-    stamps = _tar_stamps(located)
-    stamps |= {name: [xxhash.xxh3_64_intdigest(data)] for name, data in files.items()}
-    return Origin(_provenance(located), read_rejected(located.folder), stamps, files)
+    """Return what the copy says of where it came from, and what tells that this has changed.
+
+    Raises:
+        DataError: the file of the dataset's tokenizer is damaged.
+    """
+    found = located.info.provenance
+    # What was passed over in tars stays with the tars.
+    spec = {name: value for name, value in found.spec.items() if name != "passed"}
+    files, inputs = dict[str, bytes](), dict[str, list[int]]()
+    if found.tokenizer_file is not None:
+        tokenizer = open_tokenizer(located.folder, TokenizerSpec.from_json(found.tokens))
+        files[found.tokenizer_file] = tokenizer.file
+        inputs[found.tokenizer_file] = [xxhash.xxh3_64_intdigest(tokenizer.file)]
+    shards = [shard for split in _scanned(located) for shard in split.shards]
+    for name in (name for shard in shards for name in shard.file_bytes):
+        # Of tars made by others no checksum tells that their bytes changed.
+        tar = located.tars.get(name, located.folder / name)
+        with os_errors(f"looking at {show_path(tar)}"):
+            named = os.path.relpath(tar, located.folder_of_tars) if located.tars else tar.name
+            inputs[named] = [*size_and_stamp(tar)]
+    rejected = read_rejected(located.folder)
+    return Origin(replace(found, spec=spec), rejected, inputs, files)
 
 
 def source_of(dataset: str | Path | Sequence[str | Path]) -> tuple[Path | Url, list[str] | None]:
-    """The source; of a list of tars, one of them and the names of all.
+    """Return the source; of a list of tars, one of them and the names of all.
 
     Raises:
         UsageError: they lie in several folders.
     """
-    if isinstance(dataset, str | os.PathLike):
-        return as_place(dataset, "the dataset"), None
-    if len(dataset) == 1:
-        return as_place(dataset[0], "the dataset"), None
+    if isinstance(dataset, str | os.PathLike) or len(dataset) == 1:
+        only = dataset if isinstance(dataset, str | os.PathLike) else dataset[0]
+        return as_place(only, "the dataset"), None
     folder, names = in_one_folder([as_path(path, "a tar") for path in dataset])
     return folder / names[0], names
 
 
 def _named(source: Path, tars: list[str] | None) -> Path:
-    """The path that the destination is named after by default."""
+    """Return the path that the destination is named after by default."""
+    if tars is None and not is_pattern(source):
+        return source
     if tars is not None:
         # By characters: a-000 and a-001 are both of a.
         name = os.path.commonprefix(tars)  # noqa: RUF071
         name = name.partition(".")[0].rstrip("0123456789-_")
-    elif is_pattern(source):
-        name = re.split(r"[.{*?\[]", source.name)[0].rstrip("-_")
     else:
-        return source
+        name = re.split(r"[.{*?\[]", source.name)[0].rstrip("-_")
     return source.with_name(name) if name else source.parent
 
 
-def _provenance(located: Located) -> Provenance:
-    """What a dataset says of its origin. What was passed over in tars stays with the tars."""
-    found = located.info.provenance
-    spec = {name: value for name, value in found.spec.items() if name != "passed"}
-    return replace(found, spec=spec)
-
-
-def _tokenizer_file(located: Located) -> dict[str, bytes]:
-    """The file of a dataset's tokenizer, under its name. Raises DataError if it is damaged."""
-    provenance = located.info.provenance
-    if provenance.tokenizer_file is None:
-        return {}
-    spec = TokenizerSpec.from_json(provenance.tokens)
-    return {provenance.tokenizer_file: open_tokenizer(located.folder, spec).file}
-
-
-def _tar_stamps(located: Located) -> dict[str, list[int]]:
-    """Sizes and stamps of tars made by others: no checksum tells that their bytes changed."""
-    stamps = {}
-    for split in _scanned(located):
-        for name in (name for shard in split.shards for name in shard.file_bytes):
-            tar = located.tars.get(name, located.folder / name)
-            with os_errors(f"looking at {show_path(tar)}"):
-                named = os.path.relpath(tar, located.folder_of_tars) if located.tars else tar.name
-                stamps[named] = [*size_and_stamp(tar)]
-    return stamps
-
-
 def _scanned(located: Located) -> list[SplitInfo]:
-    """The splits whose index was made by scanning tars of others: values have no checksums, and
-    keys may repeat. So it is of tars where they lie, and of a staged copy."""
+    """Return the splits whose index was made by scanning tars of others, in their place or staged:
+    values have no checksums, and keys may repeat."""
     return [split for split in located.info.splits.values() if not split.has_checksums]
 
 
