@@ -18,7 +18,7 @@ from shardkit.loading.loader import Loader
 from shardkit.measure.machine import describe, machine
 from shardkit.measure.timing import Case, Result, Work, interleave
 from shardkit.reading.dataset import Dataset
-from shardkit.sequences.dataset import TokenDataset
+from shardkit.sequences.token_dataset import TokenDataset
 
 sys.path += [str(Path(__file__).with_name(name)) for name in ("tools", "benchmarks")]
 import find_text

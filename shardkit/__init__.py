@@ -28,7 +28,7 @@ _HOME = {
     "diff": "shardkit.operations.diff",
     "open": "shardkit.readers",
     "Dataset": "shardkit.reading.dataset",
-    "TokenDataset": "shardkit.sequences.dataset",
+    "TokenDataset": "shardkit.sequences.token_dataset",
     "concat": "shardkit.reading.concat",
     "mix": "shardkit.reading.mix",
     "Order": "shardkit.order.epochs",
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from shardkit.reading.concat import concat as concat
     from shardkit.reading.dataset import Dataset as Dataset
     from shardkit.reading.mix import mix as mix
-    from shardkit.sequences.dataset import TokenDataset as TokenDataset
+    from shardkit.sequences.token_dataset import TokenDataset as TokenDataset
     from shardkit.versions.append import append as append
     from shardkit.versions.edit import edit as edit
     from shardkit.versions.merge_datasets import merge as merge

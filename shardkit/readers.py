@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from shardkit.arguments import known_options
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Dataset
-from shardkit.sequences.dataset import TokenDataset
+from shardkit.sequences.token_dataset import TokenDataset
 from shardkit.shards.values import Decode
 
 __all__ = [

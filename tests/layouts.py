@@ -15,7 +15,7 @@ from conftest import make_companions, make_parallel, picture, write
 from pyarrow import parquet as pq
 
 import shardkit
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.packing.result import PackResult
 
 JPG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 pretend picture "

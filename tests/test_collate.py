@@ -136,7 +136,7 @@ def test_a_transform_that_changes_nothing_changes_no_dtype() -> None:
 
 
 def test_labels_stay_pythons_numbers_in_samples() -> None:
-    from shardkit.batches.samples import samples_of
+    from shardkit.batches.columns_to_samples import samples_of
 
     columns = {"cls": np.arange(2), "ok": np.array([True, False]), "x": np.zeros(2, np.float32)}
     types = [type(value) for value in samples_of(columns, 2)[0].values()]

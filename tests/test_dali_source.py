@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 import shardkit
 from shardkit import Loader
-from shardkit.dali.source import ExternalSource, source
+from shardkit.dali.external_source import ExternalSource, source
 from shardkit.errors import DestinationError, SampleError, UsageError
 
 CASES = [

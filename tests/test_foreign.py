@@ -38,7 +38,7 @@ from shardkit.storage.local_files import Folder
 from shardkit.tars import cached_index, members, write_index
 from shardkit.tars.cached_index import index_tars
 from shardkit.tars.find import is_tar_source
-from shardkit.tars.samples import MAX_FIELDS, TarSamples, read_tar, split_name
+from shardkit.tars.grouping import MAX_FIELDS, TarSamples, read_tar, split_name
 from shardkit.tars.write_index import tar_splits
 
 Files = list[tuple[str, bytes]]

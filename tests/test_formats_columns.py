@@ -15,8 +15,8 @@ from token_data import npy
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats import get_format
 from shardkit.formats import hdf5 as hdf5_format
-from shardkit.formats.base import Extents
 from shardkit.formats.columns import lay_out
+from shardkit.formats.format import Extents
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import Value
 

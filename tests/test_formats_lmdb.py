@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import FormatError, StorageError
 from shardkit.formats import lmdb as lmdb_format
-from shardkit.formats.base import Extents, Listed
+from shardkit.formats.format import Extents, Listed
 from shardkit.formats.lmdb import LmdbFormat
 from shardkit.formats.lmdb_pages import META, read_leaves
 from shardkit.samples.sample import Value

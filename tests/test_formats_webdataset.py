@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardkit.formats.base import Extents
+from shardkit.formats.format import Extents
 from shardkit.formats.webdataset import (
     ROW,
     WebDatasetFormat,

@@ -11,7 +11,7 @@ from test_inputs_files import WALKED, one_of_each, tree
 
 from shardkit.cli.option_sets import KINDS as NAMES
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Look
+from shardkit.inputs.corpus import Look
 from shardkit.inputs.files import extension
 from shardkit.inputs.open import CORPORA, KINDS, detect, open_corpus
 

@@ -24,7 +24,7 @@ from tf_records import records
 import shardkit
 from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.inputs import files
-from shardkit.inputs.base import Corpus
+from shardkit.inputs.corpus import Corpus
 from shardkit.inputs.files import encode, input_stamp, read_files, stems, walk
 from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.samples.encoding import npy_header

@@ -31,7 +31,7 @@ from pyarrow import parquet as pq
 
 import shardkit
 from shardkit.errors import ShardkitError
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.corpus import Corpus, Run
 from shardkit.inputs.file_parts import PartsCorpus
 from shardkit.inputs.files import extension, join
 from shardkit.inputs.open import CORPORA, from_spec, open_corpus

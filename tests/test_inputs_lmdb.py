@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test_inputs_files import read_all
 
 from shardkit.errors import CorpusError, DataError
-from shardkit.inputs.base import Look, Strength
+from shardkit.inputs.corpus import Look, Strength
 from shardkit.inputs.open import open_corpus
 from shardkit.inputs.records.containers import LmdbCorpus
 

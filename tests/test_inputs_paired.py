@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layouts import JPG, PNG, check_run
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Look, Strength
+from shardkit.inputs.corpus import Look, Strength
 from shardkit.inputs.file_parts import MAIN, CompanionCorpus, PairedCorpus, group
 from shardkit.inputs.files import extension
 from shardkit.inputs.open import from_spec

@@ -21,7 +21,7 @@ from shardkit.inputs.annotations.parallel import (
     fit,
     judge,
 )
-from shardkit.inputs.base import Look, Strength
+from shardkit.inputs.corpus import Look, Strength
 from shardkit.inputs.files import FolderListing
 from shardkit.inputs.open import open_corpus
 

@@ -19,7 +19,7 @@ from tf_records import example, frame, imagenet, piece, records
 
 import shardkit
 from shardkit.errors import CorpusError, SampleError
-from shardkit.inputs.base import Look, Strength
+from shardkit.inputs.corpus import Look, Strength
 from shardkit.inputs.lines import max_unpacked
 from shardkit.inputs.open import from_spec, open_corpus
 from shardkit.inputs.records.containers import TfRecordCorpus

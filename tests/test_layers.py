@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -171,6 +172,14 @@ def test_kinds_of_input_know_little_of_one_another() -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {name: others - {name} for name, others in OURS.items()}
     assert list(TopologicalSorter(graph).static_order())
+
+
+def test_a_file_name_occurs_once() -> None:
+    """So that it answers where something is changed; and no package hides a public function."""
+    names = [path.name for path in ROOT.rglob("*.py") if not path.name.startswith("__")]
+    assert len(names) == len(set(names))
+    functions = {name for name in PUBLIC if inspect.isfunction(getattr(shardkit, name))}
+    assert functions.isdisjoint({path.stem for path in ROOT.iterdir()})
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.errors import SampleError, UsageError
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.inputs.objects.numbered_rows import NumberedRows, RowsCorpus
 from shardkit.inputs.objects.sample_forms import BatchBuilder, SampleForm
 from shardkit.samples.encoding import parse_npy

@@ -18,7 +18,7 @@ from trained import Rows
 
 import shardkit
 from shardkit.arguments import OTHER_WORDS
-from shardkit.batches.options import BatchKeywords, BatchOptions, OrderKeywords
+from shardkit.batches.batch_options import BatchKeywords, BatchOptions, OrderKeywords
 from shardkit.errors import ShardkitError, UsageError
 
 TAKERS: dict[str, Callable[..., Any]] = {

@@ -24,7 +24,7 @@ from text_data import (
 import shardkit
 from shardkit.errors import DataError, SampleError
 from shardkit.index.manifest import dump_info, read_info
-from shardkit.inputs.base import Run as Entries
+from shardkit.inputs.corpus import Run as Entries
 from shardkit.packing import tokenize as module
 from shardkit.packing.tokenize import first_not_utf8, slices
 

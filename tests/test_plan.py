@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.packing import plan
 from shardkit.packing.listing import decode_runs, decode_shard, encode_shard, first_change
 from shardkit.packing.plan import ScatteredEntries, boundaries, cut, draw, take

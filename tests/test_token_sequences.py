@@ -18,12 +18,12 @@ from shardkit.errors import DataError, UsageError
 from shardkit.order.epochs import WINDOW_BLOCKS
 from shardkit.sequences import documents as documents_module
 from shardkit.sequences import fit as fit_module
-from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.binpack import best_fit_decreasing
 from shardkit.sequences.bins import LONG, FitOrder
 from shardkit.sequences.contiguous import ContiguousTokens
 from shardkit.sequences.documents import Documents
 from shardkit.sequences.fit import Fit
+from shardkit.sequences.kinds import NO_LABEL
 from shardkit.sequences.store import refuse_huge
 from shardkit.sequences.windows import Windows
 from shardkit.storage.local_files import CopiedRanges

@@ -28,7 +28,7 @@ from shardkit.measure.timing import Case, Work
 from shardkit.packing.conversion import convert
 from shardkit.packing.pack import pack
 from shardkit.reading.dataset import Dataset
-from shardkit.sequences.dataset import TokenDataset
+from shardkit.sequences.token_dataset import TokenDataset
 from shardkit.tokens.train import train
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))

@@ -32,7 +32,7 @@ from shardkit.measure.race import PREFETCHES, scores, worker_counts
 from shardkit.measure.timing import Case, Work, interleave
 from shardkit.measure.tuning import Workload, tune
 from shardkit.reading.dataset import Dataset
-from shardkit.sequences.dataset import TokenDataset
+from shardkit.sequences.token_dataset import TokenDataset
 from shardkit.system.resources import allowance
 
 BATCH = 64

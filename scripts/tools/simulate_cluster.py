@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import shardkit
-from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import ImageCorpus
+from shardkit.inputs.corpus import Run
 from shardkit.packing.listing import Listing, list_jobs
 from shardkit.packing.options import PackOptions
 

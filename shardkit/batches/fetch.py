@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.arrays import Integers
+from shardkit.batches.columns_to_samples import columns_of, samples_of
 from shardkit.batches.generators import put_back
-from shardkit.batches.samples import columns_of, samples_of
 from shardkit.batches.source import FullSource
 from shardkit.batches.transform import Draws, Randomised
 from shardkit.errors import SampleError, ShardkitError, UsageError

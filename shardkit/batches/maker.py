@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.batches.batch_options import BatchOptions
 from shardkit.batches.collate import OFFSETS, Batch, collate
 from shardkit.batches.fetch import Fetcher
-from shardkit.batches.options import BatchOptions
 from shardkit.batches.replace import replaced
 from shardkit.batches.request import Made, Request
 from shardkit.batches.source import FullSource

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardkit.arrays import Integers
+from shardkit.batches.columns_to_samples import columns_of
 from shardkit.batches.fetch import Fetcher
-from shardkit.batches.samples import columns_of
 from shardkit.batches.transform import Draws
 from shardkit.errors import DataError, TooManyRejectsError
 from shardkit.order.epochs import EpochOrder

@@ -11,9 +11,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from shardkit.arguments import integer
+from shardkit.batches.batch_options import BatchKeywords, BatchOptions, spelled_out
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
-from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
 from shardkit.batches.parcels import Parcel
 from shardkit.batches.request import Made, Request
 from shardkit.batches.source import Source

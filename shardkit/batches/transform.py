@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shardkit.arrays import Hashes, Integers
+from shardkit.batches.columns_to_samples import Sample, samples_of
 from shardkit.batches.generators import (
     Handle,
     global_handles,
@@ -33,7 +34,6 @@ from shardkit.batches.generators import (
     put_back,
     states,
 )
-from shardkit.batches.samples import Sample, samples_of
 from shardkit.batches.source import Source
 from shardkit.batches.words import in_words, in_words_of
 from shardkit.errors import ShardkitError, UsageError

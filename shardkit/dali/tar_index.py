@@ -11,8 +11,8 @@ from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.own_files import read_own
 from shardkit.errors import DestinationError, UsageError
 from shardkit.formats import TARS
-from shardkit.formats.base import Extents
 from shardkit.formats.dali_index import VERSION, dali_index, dali_index_name
+from shardkit.formats.format import Extents
 from shardkit.formats.member_names import member_keys
 from shardkit.index.manifest import SplitInfo
 from shardkit.index.rows import RowIndex

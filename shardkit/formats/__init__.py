@@ -1,6 +1,6 @@
 """The container formats, in one explicit table.
 
-Adding one is a class derived from :class:`~shardkit.formats.base.Format`, a line here, and a
+Adding one is a class derived from :class:`~shardkit.formats.format.Format`, a line here, and a
 section of ``formats.md``; the conformance suite finds it. Importing this imports no container
 library: each is imported by the ``write`` that needs it.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardkit.errors import UsageError
-from shardkit.formats.base import Extents, Format
+from shardkit.formats.format import Extents, Format
 from shardkit.formats.hdf5 import Hdf5Format
 from shardkit.formats.lmdb import LmdbFormat
 from shardkit.formats.npy import NpyFormat

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardkit.arrays import Array, Integers
-from shardkit.formats.base import Extents
+from shardkit.formats.format import Extents
 from shardkit.formats.writev import Buffer
 from shardkit.samples.encoding import Encoding, choose_encoding, npy_header, npy_header_size
 from shardkit.samples.sample import KEY, Value

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardkit.formats.base import Extents
+from shardkit.formats.format import Extents
 
 VERSION = b"v1.2"
 

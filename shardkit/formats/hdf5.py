@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import Column, FieldColumns, lay_out_all, moved
+from shardkit.formats.format import Extents, Format
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import Encoding
 from shardkit.samples.sample import KEY, Value
@@ -38,7 +38,7 @@ READABLE_SINCE = ("earliest", "v108")
 
 
 class Hdf5Format(Format):
-    """One HDF5 file a shard; see :class:`shardkit.formats.base.Format`."""
+    """One HDF5 file a shard; see :class:`shardkit.formats.format.Format`."""
 
     name = "hdf5"
     aliases = ("h5",)

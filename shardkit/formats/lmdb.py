@@ -21,8 +21,8 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import FormatError, StorageError
-from shardkit.formats.base import Extents, Format, Listed
 from shardkit.formats.columns import all_fields, sizes_of
+from shardkit.formats.format import Extents, Format, Listed
 from shardkit.formats.lmdb_pages import MAX_PAGE_BYTES, PAGE_HEADER, read_leaves
 from shardkit.samples.encoding import BYTES, Encoding
 from shardkit.samples.sample import Value
@@ -58,7 +58,7 @@ and `shardkit info --open` says more.
 
 
 class LmdbFormat(Format):
-    """One LMDB file a shard; see :class:`shardkit.formats.base.Format`."""
+    """One LMDB file a shard; see :class:`shardkit.formats.format.Format`."""
 
     name = "lmdb"
     suffix = "lmdb"

@@ -23,7 +23,7 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import FormatError
-from shardkit.formats.base import Listed
+from shardkit.formats.format import Listed
 from shardkit.storage.interface import Sliceable, Storage
 
 PAGE_HEADER = 16

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import Column, lay_out_all, moved
+from shardkit.formats.format import Extents, Format
 from shardkit.formats.writev import write_all
 from shardkit.samples.encoding import Encoding, npy_header
 from shardkit.samples.sample import KEY, Value
@@ -21,7 +21,7 @@ from shardkit.system.refusals import os_errors
 
 
 class NpyFormat(Format):
-    """One ``.npy`` file a column; see :class:`shardkit.formats.base.Format`."""
+    """One ``.npy`` file a column; see :class:`shardkit.formats.format.Format`."""
 
     name = "npy"
     suffix = "npy"

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.arrays import Bytes, Integers
-from shardkit.formats.base import Extents, Format
 from shardkit.formats.columns import sizes_of
+from shardkit.formats.format import Extents, Format
 from shardkit.formats.huggingface_card import CARD, card_of
 from shardkit.formats.member_names import key_of_member, member_key, member_keys
 from shardkit.formats.writev import Buffer, write_all
@@ -42,7 +42,7 @@ TRAILER = bytes(2 * ROW)
 
 
 class WebDatasetFormat(Format):
-    """One tar a shard; see :class:`shardkit.formats.base.Format`."""
+    """One tar a shard; see :class:`shardkit.formats.format.Format`."""
 
     name = "webdataset"
     aliases = ("wds", "tar")

@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from shardkit.arrays import Hashes, Integers
-from shardkit.formats.base import Extents
+from shardkit.formats.format import Extents
 from shardkit.index.rows import NO_INT, row_columns
 from shardkit.samples.sample import Value
 

@@ -61,7 +61,7 @@ DALI_INDEX = re.compile(r"(.+)-\d{5,}\.idx")
 """What DALI's index of a shard is called; others may make such files, too."""
 
 SIGNPOSTS = frozenset(name for made in FORMATS.values() for name in made.signpost_names)
-"""What files for other tools may be called: see :meth:`shardkit.formats.base.Format.signposts`."""
+"""Names of files for other tools: see :meth:`shardkit.formats.format.Format.signposts`."""
 
 VERSION_INDEX = re.compile(r"shardkit~([1-9][0-9]{0,8})\.json")
 """What :func:`index_name` gives."""

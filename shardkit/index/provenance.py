@@ -16,8 +16,8 @@ class Provenance:
     """What a dataset was packed from, and how.
 
     Attributes:
-        spec: what the corpus says of itself, see :meth:`shardkit.inputs.base.Corpus.spec`; without
-            names of classes, which the manifest has elsewhere.
+        spec: what the corpus says of itself, see :meth:`shardkit.inputs.corpus.Corpus.spec`;
+            without names of classes, which the manifest has elsewhere.
         packed: 16 hexadecimal digits, a checksum of the options and of names and sizes of all
             inputs, or of a merge of datasets; None where it was made of neither.
         limit: so many entries of each split were packed at most.

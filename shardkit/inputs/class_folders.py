@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, image_field
-from shardkit.inputs.base import Input, Run
+from shardkit.inputs.corpus import Input, Run
 from shardkit.inputs.files import (
     DOCUMENTS,
     FolderListing,

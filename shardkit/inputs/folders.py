@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.inputs.files import (
     FolderListing,
     Reason,

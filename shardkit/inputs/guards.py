@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Look
+from shardkit.inputs.corpus import Look
 from shardkit.inputs.files import DOCUMENTS, SYSTEM_NAMES, FolderListing, extension, join, stem
 from shardkit.inputs.folders import split_folders, split_of, split_roots
 from shardkit.samples.numbered_files import missing_files, twice_counted

@@ -15,7 +15,7 @@ from typing import Any
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.inputs.base import Claim, Corpus, Input, Look, Strength
+from shardkit.inputs.corpus import Claim, Corpus, Input, Look, Strength
 from shardkit.inputs.files import cut_ending, join
 from shardkit.inputs.folders import count_endings
 from shardkit.inputs.guards import doubt_classes, refuse_splits_below, role_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from shardkit.errors import CorpusError, FormatError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import Run
 from shardkit.inputs.class_folders import ClassFolderCorpus, PlainClassCorpus, drop_documents
+from shardkit.inputs.corpus import Run
 from shardkit.inputs.files import DOCUMENTS, FolderListing, Reason, extension, join, stem
 from shardkit.inputs.folders import Root, batch_of, list_names, split_folders
 from shardkit.samples.encoding import parse_npy

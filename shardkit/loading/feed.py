@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardkit.batches.batch_options import BatchOptions
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
-from shardkit.batches.options import BatchOptions
 from shardkit.batches.request import Made, Request
 from shardkit.loading.background import in_background
 from shardkit.loading.cuda_prefetch import CudaPrefetcher, has_cuda

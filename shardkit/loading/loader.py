@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, Unpack
 
 from shardkit.arguments import integer
+from shardkit.batches.batch_options import BatchKeywords, BatchOptions, spelled_out
 from shardkit.batches.collate import Batch
 from shardkit.batches.maker import BatchMaker
-from shardkit.batches.options import BatchKeywords, BatchOptions, spelled_out
 from shardkit.batches.request import Made
 from shardkit.batches.source import Source
 from shardkit.batches.transform import refuse_in_threads

@@ -196,7 +196,7 @@ def reading(
         read = read or ("tokens" if TOKENS in dataset.fields else "raw" if is_bytes else "train")
     quoted = json.dumps(str(path))
     if read == "tokens":
-        from shardkit.sequences.dataset import TokenDataset
+        from shardkit.sequences.token_dataset import TokenDataset
 
         line = f"ds = shardkit.TokenDataset({quoted}{of_split}, seq_len={seq_len})"
         return Reading(check_source(TokenDataset(path, split, seq_len=seq_len)), {}, line)

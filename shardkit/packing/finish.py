@@ -30,7 +30,7 @@ from shardkit.index.assembling import assemble_split
 from shardkit.index.journal import Receipt
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.index.provenance import Provenance
-from shardkit.inputs.base import NO_SAMPLE, Corpus
+from shardkit.inputs.corpus import NO_SAMPLE, Corpus
 from shardkit.inputs.records.packed import DatasetCorpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.job import told_of_others, unequal_shapes
@@ -194,7 +194,7 @@ def with_signposts(folder: Path, info: DatasetInfo) -> DatasetInfo:
 
 def own_origin(spec: dict[str, Any], packed: str | None = None) -> Origin:
     """Return enough of the input for ``verify --against`` to list it again, and to know it.
-    ``spec``: as of :class:`shardkit.inputs.base.Corpus`."""
+    ``spec``: as of :class:`shardkit.inputs.corpus.Corpus`."""
     kept = {name: value for name, value in spec.items() if name != "classes"}
     return Origin(Provenance(kept, packed))
 

@@ -30,7 +30,7 @@ from shardkit.images.sniff import HEAD_BYTES, IMAGE_FIELDS, image_field
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import Corpus, join
+from shardkit.inputs.corpus import Corpus, join
 from shardkit.inputs.open import from_spec
 from shardkit.packing.listing import Job, read_entries
 from shardkit.packing.tokenize import reopen, slices, tokenize

@@ -19,7 +19,7 @@ from shardkit.commit.own_files import create
 from shardkit.commit.records import read_record, write_record
 from shardkit.errors import CorpusError, ResumeError, StorageError
 from shardkit.index.journal import Receipt
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.corpus import Corpus, Run
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import Cutter, ScatteredEntries, Shard, cut, num_val, take
 from shardkit.system.paths import show_path
@@ -157,7 +157,7 @@ class ListedInput:
     """Plain values, so that who has no access to the input may have them.
 
     Attributes:
-        kind, classes, spec, ignored, notes: as of :class:`shardkit.inputs.base.Corpus`.
+        kind, classes, spec, ignored, notes: as of :class:`shardkit.inputs.corpus.Corpus`.
         num_entries, num_bytes: listed. contents, seen: checksums of that, as of
             :class:`shardkit.packing.listing.Listing`.
     """

@@ -31,7 +31,7 @@ import shardkit.errors
 from shardkit import system
 from shardkit.errors import DataError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt
-from shardkit.inputs.base import Corpus
+from shardkit.inputs.corpus import Corpus
 from shardkit.packing.engine import Crew, error_answer, rebuild
 from shardkit.packing.job import Setup, Written, commit_job, write_job
 from shardkit.packing.listing import Job

@@ -16,7 +16,7 @@ from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
 from shardkit.index.journal import Receipt, read_receipt
 from shardkit.index.manifest import is_field_name, read_rejected
-from shardkit.inputs.base import Corpus
+from shardkit.inputs.corpus import Corpus
 from shardkit.inputs.objects.iterables import Chunk, StreamCorpus
 from shardkit.inputs.objects.numbered_rows import (
     NumberedRows,

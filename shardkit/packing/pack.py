@@ -11,7 +11,7 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
-from shardkit.inputs.base import Input
+from shardkit.inputs.corpus import Input
 from shardkit.inputs.open import open_corpus
 from shardkit.packing.options import PackOptions, parse_fields, parse_options
 from shardkit.packing.remote_destination import refuse_taken, staging_of

@@ -18,7 +18,7 @@ import xxhash
 from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.commit.own_files import create
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.samples.sample import mix64
 
 SHARD_ENTRIES = 100_000

@@ -31,7 +31,7 @@ from shardkit.commit.durable_files import fsync_path
 from shardkit.commit.own_files import remove_own
 from shardkit.errors import SampleError, ShardkitError, StorageError, UsageError
 from shardkit.index.journal import Receipt, journal_path, write_finished
-from shardkit.inputs.base import Corpus
+from shardkit.inputs.corpus import Corpus
 from shardkit.packing.engine import Answer, Crew, error_answer, rebuild
 from shardkit.packing.job import Setup, read_job, stage_files, sync_files, write_job
 from shardkit.packing.listing import Job

@@ -14,7 +14,7 @@ from shardkit.errors import CorpusError
 from shardkit.index.count_tokens import num_tokens
 from shardkit.index.manifest import DatasetInfo
 from shardkit.index.rows import RowIndex
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.corpus import Corpus, Run
 from shardkit.packing.options import PackOptions
 from shardkit.remote.urls import Url
 from shardkit.samples.sample import SampleBatch

@@ -21,7 +21,7 @@ from shardkit.errors import CorpusError, SampleError, UsageError
 from shardkit.images.encode import require_writers
 from shardkit.index.journal import Receipt, journal_path, read_receipt
 from shardkit.index.manifest import PART_NAME
-from shardkit.inputs.base import Corpus
+from shardkit.inputs.corpus import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.finish import Conclusion, Origin, ShardTally, in_order, up_to_date

@@ -26,7 +26,7 @@ from shardkit.arrays import Array
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.errors import CorpusError, FormatError, SampleError
-from shardkit.inputs.base import Corpus, Input, Run
+from shardkit.inputs.corpus import Corpus, Input, Run
 from shardkit.memory.maps import release_freed, release_pages
 from shardkit.packing.destination import TOKENIZER_RECORD, Destination
 from shardkit.packing.options import PackOptions

@@ -19,7 +19,7 @@ from shardkit.reading.row_numbers import from_front, row_numbers
 from shardkit.shards.values import Column
 
 if TYPE_CHECKING:
-    from shardkit.batches.options import BatchKeywords
+    from shardkit.batches.batch_options import BatchKeywords
     from shardkit.batches.stream import Stream
 
 LABEL = "cls"

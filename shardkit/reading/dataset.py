@@ -37,7 +37,7 @@ from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 
 if TYPE_CHECKING:
-    from shardkit.batches.options import BatchKeywords
+    from shardkit.batches.batch_options import BatchKeywords
     from shardkit.batches.stream import Stream
 
 Batch = dict[str, Column]

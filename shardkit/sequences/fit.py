@@ -12,8 +12,8 @@ from shardkit.memory.buffers import remember
 from shardkit.order.epochs import WINDOW_BLOCKS, Shuffle
 from shardkit.order.permutation import counted
 from shardkit.reading.dataset import Batch
-from shardkit.sequences.base import NO_LABEL
 from shardkit.sequences.bins import NUM_VARIANTS, Block, FitOrder
+from shardkit.sequences.kinds import NO_LABEL
 from shardkit.sequences.store import TokenStore
 
 BLOCK_DOCUMENTS = 1 << 16

@@ -13,7 +13,7 @@ from shardkit.memory import buffers
 from shardkit.order.epochs import Order, Shuffle
 from shardkit.order.permutation import counted, derive, turn
 from shardkit.reading.dataset import Batch
-from shardkit.sequences.base import NO_LABEL
+from shardkit.sequences.kinds import NO_LABEL
 from shardkit.sequences.store import TokenStore
 
 _PHASE = -6

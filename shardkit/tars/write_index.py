@@ -27,7 +27,7 @@ from shardkit.storage.local_files import Folder
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress
 from shardkit.system.stamps import size_and_stamp
-from shardkit.tars.samples import TarSamples, check_num_fields, read_tar
+from shardkit.tars.grouping import TarSamples, check_num_fields, read_tar
 from shardkit.tars.scattered import refuse_scattered
 
 NAMES_NAME = "tars.json"

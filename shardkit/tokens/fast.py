@@ -17,8 +17,8 @@ from shardkit.errors import UsageError
 from shardkit.tokens.backend import is_refusal, library, narrow, refusals
 from shardkit.tokens.bytelevel import is_byte_level
 from shardkit.tokens.definition import added_tokens, parts, vocabulary
+from shardkit.tokens.merge_ranks import Ranked, merges_of, rank_tokens
 from shardkit.tokens.pattern import differing_characters, pattern_of
-from shardkit.tokens.ranks import Ranked, merges_of, rank_tokens
 from shardkit.tokens.spec import TokenizerSpec
 
 MAX_ADDED = 32

@@ -15,7 +15,7 @@ from shardkit.arrays import Tokens
 from shardkit.errors import FormatError, UsageError
 from shardkit.tokens.backend import library
 from shardkit.tokens.fast import FastBackend
-from shardkit.tokens.ranks import Ranked
+from shardkit.tokens.merge_ranks import Ranked
 from shardkit.tokens.spec import MAX_VOCABULARY, TokenizerSpec
 
 

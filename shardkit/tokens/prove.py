@@ -24,8 +24,8 @@ PROOF_CHARS = 2_000_000
 def choose_backend(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Tokenizer, str]:
     """The tokenizer on the fastest backend that is proved to give its ids, and a line that says so.
 
-    Proved are: merging, by reasoning (:mod:`shardkit.tokens.ranks`); classes of characters, by
-    comparing them; the rest of the pattern, by encoding awkward texts and the beginning of the
+    Proved are: merging, by reasoning (:mod:`shardkit.tokens.merge_ranks`); classes of characters,
+    by comparing them; the rest of the pattern, by encoding awkward texts and the beginning of the
     corpus with both.
 
     Args:

@@ -22,7 +22,7 @@ from shardkit.inputs.annotations.listed import (
     annotation_folders,
     place_names,
 )
-from shardkit.inputs.base import Claim, Look, Run, Strength
+from shardkit.inputs.corpus import Claim, Look, Run, Strength
 from shardkit.inputs.file_parts import Scalar, view_of
 from shardkit.inputs.files import cut_ending, input_stamp, join
 from shardkit.inputs.folders import split_of

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardkit.errors import CorpusError
-from shardkit.inputs.base import Claim, Look, Run, Strength
+from shardkit.inputs.corpus import Claim, Look, Run, Strength
 from shardkit.inputs.file_parts import (
     MAIN,
     FilePart,

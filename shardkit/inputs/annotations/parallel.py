@@ -21,7 +21,7 @@ from typing import Any
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
-from shardkit.inputs.base import MOST_FOLDERS, Claim, Look, Run, Strength
+from shardkit.inputs.corpus import MOST_FOLDERS, Claim, Look, Run, Strength
 from shardkit.inputs.file_parts import (
     MAIN,
     MAIN_KINDS,

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.commit.own_files import create
 from shardkit.errors import CorpusError, SampleError
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.inputs.objects.numbered_rows import ObjectCorpus, iterator_of, told
 from shardkit.inputs.objects.sample_forms import BatchBuilder, Pixels, SampleForm, labels_not_taken
 from shardkit.samples.sample import SampleBatch, sample_checksums

@@ -17,7 +17,7 @@ import xxhash
 
 from shardkit.errors import CorpusError, SampleError, UsageError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import NO_SAMPLE, Corpus, Run
+from shardkit.inputs.corpus import NO_SAMPLE, Corpus, Run
 from shardkit.inputs.objects.sample_forms import (
     BatchBuilder,
     SampleForm,

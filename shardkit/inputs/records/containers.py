@@ -23,7 +23,7 @@ from typing import Any
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.formats.lmdb_pages import MAGIC, read_entries
-from shardkit.inputs.base import Claim, Look, Run
+from shardkit.inputs.corpus import Claim, Look, Run
 from shardkit.inputs.files import extension, join
 from shardkit.inputs.guards import notes_on_labels
 from shardkit.inputs.lines import max_unpacked, plain_name

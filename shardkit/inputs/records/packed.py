@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.errors import CorpusError, StorageError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
 from shardkit.index.rows import RowIndex
-from shardkit.inputs.base import Corpus, Run
+from shardkit.inputs.corpus import Corpus, Run
 from shardkit.inputs.folders import split_of
 from shardkit.inputs.sample_files import Cell, RecordFiles, SampleFile
 from shardkit.remote.urls import Url

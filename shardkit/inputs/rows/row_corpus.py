@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from shardkit.errors import CorpusError, FormatError
-from shardkit.inputs.base import Claim, Look, Run
+from shardkit.inputs.corpus import Claim, Look, Run
 from shardkit.inputs.files import extension, input_stamp, join
 from shardkit.inputs.folders import Root, walk_named
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits

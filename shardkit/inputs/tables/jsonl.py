@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from shardkit.errors import CorpusError, SampleError
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
 from shardkit.inputs.lines import is_compressed, line_pieces, plain_name
 from shardkit.inputs.sample_files import RUN_ROWS, Cell, Listed, RecordFiles, SampleFile

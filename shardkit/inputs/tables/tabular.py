@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 from shardkit.errors import CorpusError, FormatError, ShardkitError
 from shardkit.index.manifest import is_field_name
-from shardkit.inputs.base import Claim, Look, Run, Strength
+from shardkit.inputs.corpus import Claim, Look, Run, Strength
 from shardkit.inputs.files import join, pass_over
 from shardkit.inputs.folders import list_names
 from shardkit.inputs.guards import notes_on_labels, notes_on_splits

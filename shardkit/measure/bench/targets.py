@@ -16,14 +16,14 @@ from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import DataError, UsageError
 from shardkit.index.manifest import INDEX_NAME
-from shardkit.inputs.base import Run
+from shardkit.inputs.corpus import Run
 from shardkit.inputs.open import open_corpus
 from shardkit.inputs.records.containers import LmdbCorpus
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url
 from shardkit.samples.encoding import parse_npy
 from shardkit.samples.sample import unpack_paths
-from shardkit.sequences.dataset import TokenDataset
+from shardkit.sequences.token_dataset import TokenDataset
 from shardkit.shards.stored import container_of
 from shardkit.shards.values import Column
 from shardkit.storage.interface import Turn

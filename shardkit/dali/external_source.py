@@ -18,8 +18,8 @@ import numpy as np
 
 from shardkit.arguments import integer
 from shardkit.arrays import Array, Integers
+from shardkit.batches.batch_options import VALID, BatchOptions, OrderKeywords, spelled_out
 from shardkit.batches.maker import BatchMaker
-from shardkit.batches.options import VALID, BatchOptions, OrderKeywords, spelled_out
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import SampleError, UsageError
 from shardkit.images.sniff import IMAGE_FIELDS

@@ -17,8 +17,8 @@ from shardkit.reading.dataset import Batch, Dataset
 from shardkit.reading.row_numbers import from_front, row_numbers
 from shardkit.remote.urls import RemoteOptions, Url, as_place, show_place
 from shardkit.samples.encoding import TOKENS
-from shardkit.sequences.base import Sequences
 from shardkit.sequences.fit import Fit
+from shardkit.sequences.kinds import Sequences
 from shardkit.sequences.packed_store import packed_tokens
 from shardkit.sequences.store import TokenStore
 from shardkit.sequences.token_files import FileTokens
