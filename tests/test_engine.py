@@ -20,7 +20,7 @@ from shardkit.commit.locks import Lock
 from shardkit.errors import SampleError
 from shardkit.index.journal import Receipt
 from shardkit.inputs.corpus import Corpus
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine
 from shardkit.packing.job import Setup

@@ -12,7 +12,7 @@ from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.corpus import Look, Strength
-from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.detection import from_spec, open_corpus
 from shardkit.inputs.single_files import ArrayCorpus
 
 

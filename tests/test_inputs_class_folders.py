@@ -10,8 +10,8 @@ from conftest import picture, write
 
 import shardkit
 from shardkit.errors import CorpusError
+from shardkit.inputs.detection import open_corpus
 from shardkit.inputs.guards import doubt_names, role_in, splits_in
-from shardkit.inputs.open import open_corpus
 
 OPTIONS = {"to": "npy", "workers": 0, "progress": False}
 

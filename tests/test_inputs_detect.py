@@ -12,8 +12,8 @@ from test_inputs_files import WALKED, one_of_each, tree
 from shardkit.cli.option_sets import KINDS as NAMES
 from shardkit.errors import CorpusError
 from shardkit.inputs.corpus import Look
+from shardkit.inputs.detection import CORPORA, KINDS, detect, open_corpus
 from shardkit.inputs.files import extension
-from shardkit.inputs.open import CORPORA, KINDS, detect, open_corpus
 
 
 def folder(root: Path, names: list[str]) -> Path:

@@ -25,8 +25,8 @@ import shardkit
 from shardkit.errors import CorpusError, SampleError, StorageError
 from shardkit.inputs import files
 from shardkit.inputs.corpus import Corpus
+from shardkit.inputs.detection import CORPORA, open_corpus
 from shardkit.inputs.files import encode, input_stamp, read_files, stems, walk
-from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.samples.encoding import npy_header
 from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
@@ -301,8 +301,8 @@ def run_without_rights(code: str, folder: Path, before: str = "") -> str:
     ``before`` runs with all rights, and imports what may lie where nobody else can read.
     """
     drop = "import os, sys; os.geteuid() or (os.setgid(65534), os.setuid(65534))\n"
-    loaded = "import shardkit.inputs.files, shardkit.inputs.open\n"
-    loaded += "[*shardkit.inputs.open.CORPORA.values()]\n"
+    loaded = "import shardkit.inputs.files, shardkit.inputs.detection\n"
+    loaded += "[*shardkit.inputs.detection.CORPORA.values()]\n"
     script = loaded + before + drop + code
     env = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     done = subprocess.run(
@@ -330,7 +330,7 @@ def test_an_unreadable_file_is_a_reject(open_folder: Path) -> None:
     (open_folder / "b.jpg").chmod(0)
     code = """
 from pathlib import Path
-corpus = shardkit.inputs.open.open_corpus(sys.argv[1])
+corpus = shardkit.inputs.detection.open_corpus(sys.argv[1])
 (run,) = corpus.runs(Path("/"))
 batch = corpus.read(run, Path("/"))
 print(batch.keys, batch.rejects)

@@ -32,9 +32,9 @@ from pyarrow import parquet as pq
 import shardkit
 from shardkit.errors import ShardkitError
 from shardkit.inputs.corpus import Corpus, Run
+from shardkit.inputs.detection import CORPORA, from_spec, open_corpus
 from shardkit.inputs.file_parts import PartsCorpus
 from shardkit.inputs.files import extension, join
-from shardkit.inputs.open import CORPORA, from_spec, open_corpus
 from shardkit.samples.sample import unpack_paths
 
 

@@ -20,7 +20,7 @@ from tables import parquet
 import shardkit
 from shardkit.errors import CorpusError
 from shardkit.inputs.corpus import Look
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.inputs.sample_files import splits_of_paths
 from shardkit.inputs.tables.tabular import SavedCorpus
 from shardkit.samples.numbered_files import missing_files

@@ -12,7 +12,7 @@ from test_inputs_files import read_all, tree
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.class_folders import ImageCorpus
-from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.detection import from_spec, open_corpus
 from shardkit.samples.sample import SampleBatch, pack_paths, unpack_paths
 
 

@@ -22,9 +22,9 @@ from test_inputs_files import read_all
 import shardkit
 from shardkit.errors import CorpusError, DataError
 from shardkit.inputs import lines
+from shardkit.inputs.detection import from_spec, open_corpus
 from shardkit.inputs.files import input_stamp
 from shardkit.inputs.lines import BLANK, line_pieces, map_range, read_pieces
-from shardkit.inputs.open import from_spec, open_corpus
 from shardkit.inputs.tables.jsonl import JsonlCorpus
 from shardkit.samples.sample import SampleBatch
 

@@ -12,7 +12,7 @@ from conftest import picture, write
 import shardkit
 from shardkit.cli import group
 from shardkit.errors import CorpusError
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 
 OPTIONS = {"to": "npy", "workers": 0, "progress": False}
 

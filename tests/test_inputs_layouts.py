@@ -21,7 +21,7 @@ from tf_records import imagenet, records
 import shardkit
 from shardkit.errors import CorpusError, ResumeError
 from shardkit.inputs.corpus import Look, Strength
-from shardkit.inputs.open import CORPORA, open_corpus
+from shardkit.inputs.detection import CORPORA, open_corpus
 
 EXAMPLES = [imagenet(i) for i in range(9)]
 

@@ -17,7 +17,7 @@ from test_inputs_files import read_all
 
 from shardkit.errors import CorpusError, DataError
 from shardkit.inputs.corpus import Look, Strength
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.inputs.records.containers import LmdbCorpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}

@@ -20,7 +20,7 @@ from test_inputs_files import read_all
 
 import shardkit
 from shardkit.errors import CorpusError, UsageError
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}
 

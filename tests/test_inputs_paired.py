@@ -14,9 +14,9 @@ from layouts import JPG, PNG, check_run
 
 from shardkit.errors import CorpusError
 from shardkit.inputs.corpus import Look, Strength
+from shardkit.inputs.detection import from_spec
 from shardkit.inputs.file_parts import MAIN, CompanionCorpus, PairedCorpus, group
 from shardkit.inputs.files import extension
-from shardkit.inputs.open import from_spec
 from shardkit.samples.sample import SampleBatch, unpack_paths
 
 

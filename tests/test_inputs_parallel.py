@@ -22,8 +22,8 @@ from shardkit.inputs.annotations.parallel import (
     judge,
 )
 from shardkit.inputs.corpus import Look, Strength
+from shardkit.inputs.detection import open_corpus
 from shardkit.inputs.files import FolderListing
-from shardkit.inputs.open import open_corpus
 
 SURE, UNCLEAR, NONE = Strength.LAYOUT, Strength.FILES, None
 

@@ -19,7 +19,7 @@ from test_inputs_files import read_all
 import shardkit
 from shardkit.errors import CorpusError, FormatError, SampleError, ShardkitError
 from shardkit.inputs.corpus import Look, Strength
-from shardkit.inputs.open import from_spec, open_corpus
+from shardkit.inputs.detection import from_spec, open_corpus
 from shardkit.inputs.rows.row_corpus import RowCorpus, npy_reading
 
 OPTIONS: dict[str, Any] = {"workers": 0, "progress": False}

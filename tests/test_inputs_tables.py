@@ -22,7 +22,7 @@ from test_inputs_files import read_all
 import shardkit
 from shardkit.errors import CorpusError, FormatError
 from shardkit.inputs.corpus import Look, Strength
-from shardkit.inputs.open import CORPORA, from_spec, open_corpus
+from shardkit.inputs.detection import CORPORA, from_spec, open_corpus
 from shardkit.inputs.tables import tabular
 from shardkit.inputs.tables.column_fields import (
     TableColumn,

@@ -20,8 +20,8 @@ from tf_records import example, frame, imagenet, piece, records
 import shardkit
 from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.corpus import Look, Strength
+from shardkit.inputs.detection import from_spec, open_corpus
 from shardkit.inputs.lines import max_unpacked
-from shardkit.inputs.open import from_spec, open_corpus
 from shardkit.inputs.records.containers import TfRecordCorpus
 from shardkit.samples.sample import SampleBatch
 from shardkit.samples.tf_records import first_records, masked_crc32c, parse_example

@@ -158,7 +158,7 @@ def inner_room(name: str) -> str:
 def test_kinds_of_input_know_little_of_one_another() -> None:
     """Tables and containers stand on the seam and on folders, annotations and objects on tables
     besides."""
-    over_all = {"inputs.open"}
+    over_all = {"inputs.detection"}
     for name in {name for name in MODULES if name.startswith("inputs.")} - over_all:
         below = {"", inner_room(name)}
         if inner_room(name) in ("annotations", "objects"):
@@ -201,7 +201,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 NAMES_FORMATS = {"readers", "watching.fetching", "measure.doctor.loading_causes"}
-NAMES_FORMATS |= {"inputs.open", "inputs.records.containers", "inputs.rows.row_columns"}
+NAMES_FORMATS |= {"inputs.detection", "inputs.records.containers", "inputs.rows.row_columns"}
 """Whose public classes have a format's name each, what recommends one by name, and what knows the
 files of others."""
 

@@ -22,7 +22,7 @@ from shardkit.inputs.tables.tabular import ClosedFile
 from shardkit.memory import maps
 from shardkit.memory.maps import in_chunks, mapped
 from shardkit.operations.unpack import _in_order
-from shardkit.samples.sample import sample_checksums
+from shardkit.samples.checksums import sample_checksums
 from shardkit.system.file_io import pread, pread_full, write_full
 
 # --- one call is not enough ---------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_checksums_and_writes_do_not_depend_on_it(
 ) -> None:
     values = [bytes(range(256)) * 40, b"", b"x", None, memoryview(b"y" * 999)]
     whole = sample_checksums({"txt": values}, 5)
-    for module in ("samples.sample", "formats.writev", "memory.maps"):
+    for module in ("samples.checksums", "formats.writev", "memory.maps"):
         monkeypatch.setattr(f"shardkit.{module}.CHUNK_BYTES", 100)
     assert sample_checksums({"txt": values}, 5).tolist() == whole.tolist()
     present = [value for value in values if value is not None]

@@ -24,7 +24,7 @@ from shardkit.images.encode import require_writers, why_not_written
 from shardkit.images.naming import RAW_FIELD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.inputs.corpus import Corpus, Run
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.measure.timing import Work, interleave
 from shardkit.packing.job import check_images, rewrite_images
 from shardkit.packing.options import PackOptions, parse_fields, parse_options

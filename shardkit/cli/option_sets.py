@@ -48,7 +48,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic from cli
 
 KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
-"""Names in :data:`shardkit.inputs.open.CORPORA`, which is too much to import for a help text."""
+"""Names in :data:`shardkit.inputs.detection.CORPORA`, which is too much to import for help."""
 
 CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
 

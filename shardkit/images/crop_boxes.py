@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardkit.arrays import Floats, Hashes, Int32s, Mask
-from shardkit.samples.sample import mix64
+from shardkit.samples.checksums import mix64
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TRIES = 10

@@ -2,7 +2,7 @@
 
 A corpus lists its entries cheaply, in one fixed order, as *runs*, and later, perhaps in another
 process, turns a run into samples. Adding a kind of input is one class derived from
-:class:`Input` and one line in :mod:`shardkit.inputs.open`.
+:class:`Input` and one line in :mod:`shardkit.inputs.detection`.
 """
 
 from __future__ import annotations
@@ -230,11 +230,11 @@ class Corpus(Protocol):
     """What the packer needs of an input.
 
     Instances are built from ``(source, options)`` alone, hold no open file between calls, and are
-    rebuilt in each worker process by :func:`shardkit.inputs.open.from_spec`; ``read`` must depend
-    on nothing but the run.
+    rebuilt in each worker process by :func:`shardkit.inputs.detection.from_spec`; ``read`` must
+    depend on nothing but the run.
 
     Attributes:
-        kind: its name in :data:`shardkit.inputs.open.CORPORA`.
+        kind: its name in :data:`shardkit.inputs.detection.CORPORA`.
         has_pictures: whether samples may hold pictures that can be written anew.
         has_text: whether samples may hold a text that can be tokenized.
         has_restarts: whether JPEGs may have restart markers that an earlier pack added.
@@ -269,7 +269,7 @@ class Corpus(Protocol):
         and need not be able to list."""
 
     def spec(self) -> dict[str, Any]:
-        """Return JSON from which :func:`shardkit.inputs.open.from_spec` rebuilds this corpus,
+        """Return JSON from which :func:`shardkit.inputs.detection.from_spec` rebuilds this corpus,
         source apart."""
 
     def objects(self) -> bytes:
@@ -315,7 +315,7 @@ class Input(Corpus):
             tell this kind.
         class_files: endings of its samples' files, where folders of those may be classes.
         is_one_file: whether a single file is such an input, too.
-        options: those of :func:`shardkit.inputs.open.open_corpus` that it takes, besides the
+        options: those of :func:`shardkit.inputs.detection.open_corpus` that it takes, besides the
             source.
         kept: entries of ``spec`` -> attributes, those that reading needs.
         odd: what speaks against its folders being classes, in words, where somebody said they are.

@@ -21,8 +21,8 @@ from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
 from shardkit.inputs.corpus import Corpus
+from shardkit.inputs.detection import CORPORA, open_corpus
 from shardkit.inputs.objects.sample_forms import SampleForm
-from shardkit.inputs.open import CORPORA, open_corpus
 from shardkit.inputs.records.packed import TARS_KIND, dataset_corpus
 from shardkit.inputs.single_files import BinaryCorpus, TextCorpus
 from shardkit.inputs.tables.tabular import ParquetCorpus, SpooledCorpus

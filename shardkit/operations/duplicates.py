@@ -10,7 +10,8 @@ import numpy as np
 from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.operations.diff import summed_index
-from shardkit.samples.sample import Value, sample_checksums
+from shardkit.samples.checksums import sample_checksums
+from shardkit.samples.sample import Value
 from shardkit.shards.locate import Located
 
 ROWS = 1 << 20

@@ -19,7 +19,7 @@ from shardkit.commit.durable_files import atomic_write, fsync_path
 from shardkit.commit.own_files import read_own
 from shardkit.commit.work_folder import WorkFolder
 from shardkit.errors import DestinationError, UsageError
-from shardkit.inputs.open import CORPORA, container_at
+from shardkit.inputs.detection import CORPORA, container_at
 from shardkit.operations.export_ids import BinExport, IdsExport, MegatronExport
 from shardkit.operations.export_table import ParquetExport
 from shardkit.operations.unpack import refuse_dataset

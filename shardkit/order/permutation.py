@@ -22,7 +22,7 @@ from types import ModuleType
 import numpy as np
 
 from shardkit.arrays import Hashes, Integers
-from shardkit.samples.sample import mix64
+from shardkit.samples.checksums import mix64
 
 ROUNDS = 8
 """Four make a pseudorandom permutation (Luby and Rackoff 1988); small domains want some more."""

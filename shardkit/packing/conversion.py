@@ -19,7 +19,7 @@ from shardkit.index.assembling import check_unique_keys
 from shardkit.index.manifest import SplitInfo, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
-from shardkit.inputs.open import container_at
+from shardkit.inputs.detection import container_at
 from shardkit.inputs.records.packed import TokenFileCorpus, dataset_corpus
 from shardkit.packing.finish import Origin
 from shardkit.packing.options import PackOptions

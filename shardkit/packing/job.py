@@ -31,11 +31,12 @@ from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_f
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import is_field_name
 from shardkit.inputs.corpus import Corpus, join
-from shardkit.inputs.open import from_spec
+from shardkit.inputs.detection import from_spec
 from shardkit.packing.listing import Job, read_entries
 from shardkit.packing.tokenize import reopen, slices, tokenize
+from shardkit.samples.checksums import sample_checksums
 from shardkit.samples.encoding import parse_npy
-from shardkit.samples.sample import SampleBatch, Value, rename_field, sample_checksums, unpack_paths
+from shardkit.samples.sample import SampleBatch, Value, rename_field, unpack_paths
 from shardkit.system.file_io import block_sums
 from shardkit.system.refusals import os_errors
 

@@ -12,7 +12,7 @@ from shardkit.errors import UsageError
 from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.inputs.corpus import Input
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.packing.options import PackOptions, parse_fields, parse_options
 from shardkit.packing.remote_destination import refuse_taken, staging_of
 from shardkit.packing.result import PackResult

@@ -19,7 +19,7 @@ from shardkit.arrays import Hashes, Integers, Mask
 from shardkit.commit.own_files import create
 from shardkit.errors import CorpusError
 from shardkit.inputs.corpus import Run
-from shardkit.samples.sample import mix64
+from shardkit.samples.checksums import mix64
 
 SHARD_ENTRIES = 100_000
 """Entries a shard holds at most: each costs some 400 bytes of memory besides its data."""

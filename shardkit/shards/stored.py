@@ -19,8 +19,9 @@ from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex
 from shardkit.memory import buffers
 from shardkit.memory.gather import look_up
+from shardkit.samples.checksums import sample_checksums
 from shardkit.samples.encoding import BYTES, LABEL, Encoding
-from shardkit.samples.sample import SampleBatch, Value, sample_checksums
+from shardkit.samples.sample import SampleBatch, Value
 from shardkit.shards.joined import Joined, lay_out, offsets_of, room_for
 from shardkit.storage.interface import Files, Ranges, Storage, Turn
 

@@ -20,7 +20,7 @@ from shardkit.commit.own_files import remove_own
 from shardkit.errors import DestinationError, ResumeError, UsageError
 from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
 from shardkit.inputs.corpus import Input
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.packing.destination import link_or_copy
 from shardkit.packing.options import PackOptions, parse_fields, parse_options
 from shardkit.packing.result import COMPLETE

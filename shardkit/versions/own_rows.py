@@ -21,8 +21,8 @@ from shardkit.index.manifest import DatasetInfo, ShardInfo, SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_columns
 from shardkit.operations.duplicates import label_shares
 from shardkit.operations.file_damage import RecordedSums
+from shardkit.samples.checksums import sample_checksums
 from shardkit.samples.encoding import LABEL, Encoding
-from shardkit.samples.sample import sample_checksums
 from shardkit.shards.locate import Located
 from shardkit.shards.stored import ShardReader
 from shardkit.versions.reconcile import CLS

@@ -17,7 +17,8 @@ from shardkit.errors import CorpusError, SampleError
 from shardkit.inputs.corpus import Run
 from shardkit.inputs.objects.numbered_rows import ObjectCorpus, iterator_of, told
 from shardkit.inputs.objects.sample_forms import BatchBuilder, Pixels, SampleForm, labels_not_taken
-from shardkit.samples.sample import SampleBatch, sample_checksums
+from shardkit.samples.checksums import sample_checksums
+from shardkit.samples.sample import SampleBatch
 from shardkit.system.stamps import UPPER
 
 CHUNK_BYTES = 4_000_000

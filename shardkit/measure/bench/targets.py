@@ -17,7 +17,7 @@ from shardkit.batches.source import FullSource, Source
 from shardkit.errors import DataError, UsageError
 from shardkit.index.manifest import INDEX_NAME
 from shardkit.inputs.corpus import Run
-from shardkit.inputs.open import open_corpus
+from shardkit.inputs.detection import open_corpus
 from shardkit.inputs.records.containers import LmdbCorpus
 from shardkit.reading.dataset import Dataset
 from shardkit.remote.urls import Url
