@@ -17,7 +17,9 @@ import pytest
 from conftest import make_images, make_pairs, run_python, thorough
 
 import shardkit
+from shardkit.cli import option_sets
 from shardkit.formats import FORMATS
+from shardkit.images import choice as image_choice
 
 ROOT = Path(shardkit.__file__).parent
 
@@ -246,7 +248,10 @@ finally:
 """
     loaded = run_python(code, "pack", "--help").split()
     assert "shardkit.cli.packing_commands" in loaded
-    assert not {"shardkit.loading", "shardkit.batches", "shardkit.index"} & set(loaded)
+    assert not {"shardkit.loading", "shardkit.batches", "shardkit.index", "numpy"} & set(loaded)
+    assert [*image_choice.FORMATS] == option_sets.IMAGE_FORMATS
+    names = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
+    assert names == option_sets.CONTAINERS
 
 
 def test_only_functions_that_need_it_import_torch() -> None:

@@ -330,6 +330,8 @@ def test_destinations(parts: list[Path], tmp_path: Path) -> None:
     assert tree(tmp_path / "other") == before
     shardkit.merge(parts, tmp_path / "other", overwrite=True)
     assert tree(tmp_path / "other") == tree(tmp_path / "merged")
+    shardkit.edit(tmp_path / "merged", val_fraction=0.3, progress=False)
+    assert shardkit.merge(parts, tmp_path / "merged").was_complete  # of these, and changed since
 
 
 # --- where shards go, and what happens in between ---------------------------------------------

@@ -301,6 +301,19 @@ def test_split_anew_as_pack_would_have(
         assert is_whole(dataset)
 
 
+def test_splits_cut_anew_keep_their_order(tmp_path: Path) -> None:
+    """And a key that two of them share may stay in both."""
+    with shardkit.Writer(tmp_path / "out", to="npy", workers=0) as writer:
+        for split, num in [("train", 1), ("test", 2), ("val", 1)]:
+            for i in range(num):
+                writer.write({"txt": f"{split} {i}"}, split=split)
+    shardkit.edit(tmp_path / "out", val_fraction=0.5, progress=False)
+    sizes = [len(shardkit.open(tmp_path / "out", split=name)) for name in ("train", "val")]
+    assert sizes == [1, 1]
+    shardkit.edit(tmp_path / "out", drop_keys=["000000000001"], progress=False)
+    assert [*shardkit.info(tmp_path / "out").splits] == ["train", "test", "val"]
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [

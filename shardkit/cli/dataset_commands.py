@@ -13,7 +13,6 @@ from shardkit.cli import option_sets
 from shardkit.cli.command_group import group
 from shardkit.cli.output import call, count, echo_json, echo_table, interrupted, quiet, visible
 from shardkit.errors import UsageError
-from shardkit.images.choice import describe, is_lossless
 from shardkit.system.byte_sizes import format_bytes
 from shardkit.system.paths import first_few, is_url, show_path
 
@@ -69,6 +68,8 @@ def info(dataset: str | None, system: bool, only_open: bool, as_json: bool, **op
 
 
 def _echo_summary(dataset: str, found: Summary) -> None:
+    from shardkit.images.choice import describe, is_lossless
+
     kind = found.corpus.get("kind") or "files"
     click.echo(f"{show_path(dataset)}: {found.container}, packed from {show_path(kind)}")
     if made := found.corpus.get("images", []):

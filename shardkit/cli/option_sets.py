@@ -10,8 +10,6 @@ import click
 from click import option
 
 from shardkit.errors import UsageError
-from shardkit.formats import FORMATS
-from shardkit.images.choice import FORMATS as IMAGE_FORMATS
 from shardkit.remote.urls import CACHE_BYTES, CACHE_DIR, STANDS_FOR, as_settings, environment
 from shardkit.system.byte_sizes import parse_size
 from shardkit.system.paths import is_url
@@ -50,7 +48,11 @@ KINDS = ["images", "paired", "parallel", "companions", "metadata", "coco"]
 KINDS += ["text", "jsonl", "arrays", "parquet", "hf", "rows", "tfrecord", "lmdb", "media", "files"]
 """Names in :data:`shardkit.inputs.detection.CORPORA`, which is too much to import for help."""
 
-CONTAINERS = [name for made in FORMATS.values() for name in (made.name, *made.aliases)]
+IMAGE_FORMATS = ["keep", "jpeg", "png", "webp", "raw"]
+"""Those of :data:`shardkit.images.choice.FORMATS`, which imports NumPy, too."""
+
+CONTAINERS = ["lmdb", "hdf5", "h5", "webdataset", "wds", "tar", "npy"]
+"""Names and other names in :data:`shardkit.formats.FORMATS`, which imports NumPy."""
 
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON; no bars.")
 print_option = option("--json", "as_json", is_flag=True, help="Print as JSON.")

@@ -230,16 +230,20 @@ def _read(file: _File, out: IO[bytes] | None = None) -> Hashes:
 def _copy(file: _File, folder: Path) -> None:
     """Copy under another name, compare, and only then give it its own."""
     temp = folder / temp_name(file.name)
-    with create(temp) as out:
-        sums = _read(file, out)
-        out.flush()
-        os.fsync(out.fileno())
-    evict(temp)  # else the cache would be read, not the medium
-    if not np.array_equal(block_sums(temp), sums):
-        raise ChecksumError(
-            f"{show_path(folder)}: what was read back of {file.name} is not what was written; the"
-            " medium is bad, choose another"
-        )
+    try:
+        with create(temp) as out:
+            sums = _read(file, out)
+            out.flush()
+            os.fsync(out.fileno())
+        evict(temp)  # else the cache would be read, not the medium
+        if not np.array_equal(block_sums(temp), sums):
+            raise ChecksumError(
+                f"{show_path(folder)}: what was read back of {file.name} is not what was written;"
+                " the medium is bad, choose another"
+            )
+    except ChecksumError:
+        temp.unlink()
+        raise
     temp.replace(folder / file.name)
 
 

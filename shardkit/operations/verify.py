@@ -88,7 +88,8 @@ def verify(
         spec = place.info.tokenizer
         if spec is not None and spec.file is not None:
             digest, lost = int(spec.xxh3, 16), "ids may be decoded wrongly, or not at all"
-            _check_beside(place, result, spec.file, spec.num_bytes, digest, lost)
+            if what := fault_of(place.storage, spec.file, spec.num_bytes, digest):
+                result.problems.append(Problem(spec.file, f"{what}; {lost}"))
         found = []
         if place.index == INDEX_NAME:  # what lies beside shards is of the last version
             # Behind a URL only what shardkit.json names is looked at: a web server lists nothing.
@@ -116,7 +117,10 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
     if last.version == place.info.version:
         for name, (num_bytes, digest) in place.info.signposts.items():
             lost = "other tools may be told wrong things of this dataset"
-            _check_beside(place, result, name, num_bytes, digest, lost)
+            if what := fault_of(place.storage, name, num_bytes, digest):
+                result.problems.append(Problem(name, f"{what}; {lost}"))
+            else:
+                result.num_bytes += num_bytes
     if not names:
         return []
     listed, is_known = {*last.file_bytes}, True
@@ -131,16 +135,6 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
         except UsageError:  # it was pruned meanwhile
             is_known = False
     return strays(listed, names) if is_known else []
-
-
-def _check_beside(
-    place: Located, result: VerifyResult, name: str, num_bytes: int, digest: int, lost: str
-) -> None:
-    """Add what is wrong with a file, and what is lost with it."""
-    if what := fault_of(place.storage, name, num_bytes, digest):
-        result.problems.append(Problem(name, f"{what}; {lost}"))
-    else:
-        result.num_bytes += num_bytes
 
 
 def _compare(originals: Originals, result: VerifyResult, progress: bool | None) -> None:

@@ -280,8 +280,11 @@ def up_to_date(
     Raises:
         DestinationError: it is of this input, but is not complete, or the input was touched since.
     """
-    info = complete_dataset(dest, options)
-    if info is None:
+    try:
+        info = complete_dataset(dest, options)
+    except ShardkitError:
+        return None
+    if info is None or info.history:  # it is not what was packed any more
         return None
     splits = info.splits.values()
     encodings = [e for split in splits for layout in split.layouts for e in layout.values()]
@@ -321,15 +324,12 @@ def up_to_date(
 
 
 def complete_dataset(dest: Path, options: PackOptions) -> DatasetInfo | None:
-    """Return the dataset there, of this format and as it was packed; None if it is to be replaced,
-    or if a pack is under way."""
+    """Return the dataset there, of this format; None if it is to be replaced, or if a pack is under
+    way. Raises IndexFileError if it is damaged."""
     if options.overwrite or is_under_way(dest) or not (dest / INDEX_NAME).is_file():
         return None
-    try:
-        found = read_info(dest)
-    except ShardkitError:
-        return None
-    return None if found.history or found.container != options.to else found
+    found = read_info(dest)
+    return found if found.container == options.to else None
 
 
 def merged_before(

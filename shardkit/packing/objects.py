@@ -323,7 +323,7 @@ class Writer:
             started = time.perf_counter()
             self.result = run_pack(source, self._corpus, self.dest, self._options, started)
         except BaseException as error:  # noqa: BLE001  # raised again where samples are written
-            self._error = error
+            self._error = None if self._is_given_up else error
 
     def _arriving(self) -> Iterator[tuple[str, Chunk]]:
         while True:

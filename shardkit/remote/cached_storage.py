@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardkit.arrays import Array, Bytes, Integers
-from shardkit.errors import ShardMissingError, StorageError
+from shardkit.errors import DataError, ShardMissingError, StorageError
 from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
 from shardkit.memory import buffers
 from shardkit.memory.maps import map_file, mapped
@@ -112,7 +112,10 @@ class Remote:
 
     def capacity(self) -> int:
         """Return how many bytes of blocks the cache may hold, of all datasets together."""
-        return int(self.ask("stats")["capacity"])
+        stats = self.ask("stats")
+        if "capacity" not in stats:
+            raise DataError("the cache's server is another one; two versions of shardkit share it")
+        return int(stats["capacity"])
 
     def foresee(self, split: str, blocks: Integers, turn: Turn) -> None:
         """Tell the cache server what a loop will need at which step; returns at once."""

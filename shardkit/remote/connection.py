@@ -218,9 +218,13 @@ def _connected(folder: str) -> socket.socket:
 
 def _connect(folder: str) -> socket.socket:
     """Connect by a short name: that of a socket has at most 107 bytes."""
-    at = open_own(folder)
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(SILENT_S)
+    try:
+        at = open_own(folder)
+    except BaseException:
+        connection.close()
+        raise
     try:
         connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
         user = _who(connection)[1]

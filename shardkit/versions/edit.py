@@ -246,15 +246,20 @@ def _split_anew(
     if TRAIN not in parts:
         raise UsageError(f"edit: there is no split {TRAIN!r} to cut, only {', '.join(parts)}")
     pool = [part for name in (TRAIN, VAL) for part in parts.get(name, [])]
-    keep = [np.ones(len(p.index.table), bool) if p.keep is None else p.keep for p in pool]
     keys = [part.index.table[:, part.index.column["key"]].view(np.uint64) for part in pool]
-    draws = [draw(each, seed, VAL) for each in keys]
-    every = np.sort(np.concatenate([d[k] for d, k in zip(draws, keep, strict=True)]))
-    last = every[num_val(len(every), val_fraction) - 1]  # two keys have no draw in common
-    triples = [*zip(pool, draws, keep, strict=True)]
-    found = {TRAIN: [replace(part, keep=k & (d > last)) for part, d, k in triples]}
-    found[VAL] = [replace(part, keep=k & (d <= last)) for part, d, k in triples]
-    return found | {name: own for name, own in parts.items() if name not in found}
+    kept = [
+        np.ones(len(k), bool) if p.keep is None else p.keep for k, p in zip(keys, pool, strict=True)
+    ]
+    draws = draw(np.concatenate(keys)[np.concatenate(kept)], seed, VAL)
+    is_val = np.zeros(len(draws), bool)
+    is_val[np.argsort(draws, kind="stable")[: num_val(len(draws), val_fraction)]] = True
+    whole = np.zeros(sum(map(len, keys)), bool)
+    whole[np.flatnonzero(np.concatenate(kept))[is_val]] = True
+    cuts = np.split(whole, np.cumsum([len(k) for k in keys])[:-1])
+    found = dict(parts)
+    found[TRAIN] = [replace(p, keep=k & ~own) for p, k, own in zip(pool, kept, cuts, strict=True)]
+    found[VAL] = [replace(p, keep=own) for p, own in zip(pool, cuts, strict=True)]
+    return {name: found[name] for name in (TRAIN, *(n for n in found if n != TRAIN))}
 
 
 def _notes(
