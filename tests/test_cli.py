@@ -30,7 +30,6 @@ from shardkit.operations.unpack import UnpackResult
 from shardkit.operations.verify import VerifyResult
 from shardkit.packing.conversion import OPTIONS
 from shardkit.packing.options import PackOptions
-from shardkit.versions.append import OPTIONS as APPEND_OPTIONS
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -304,8 +303,6 @@ def test_options_are_those_of_python(name: str) -> None:
         python |= {key: default for key, default in own.items() if key != "shard_bytes"}
     if name == "convert":
         python |= {key: own[key] for key in OPTIONS}
-    if name == "append":
-        python |= {key: own[key] for key in APPEND_OPTIONS}
     # --system is a question of its own: shardkit.measure.machine.system() in Python.
     shared = {"source", "dataset", "parts", "first", "second", "dest", "to", "progress", "as_json"}
     shared |= {"system", "only_estimate", "only_open"}

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from shardkit.arguments import unknown_option
 from shardkit.arrays import Integers
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.own_files import remove_own
@@ -35,22 +34,6 @@ from shardkit.versions.own_rows import OwnRows, among, new_stems, renamed_files,
 from shardkit.versions.reconcile import joined, joined_classes, told_renumbered
 from shardkit.versions.revision import ADDED_NAME, Revision, VersionResult
 
-OPTIONS = (
-    "workers",
-    "engine",
-    "address",
-    "shuffle",
-    "seed",
-    "val_fraction",
-    "on_error",
-    "max_rejects",
-    "check_images",
-    "compression",
-    "limit",
-    "progress",
-)
-"""Options of a pack that make sense for what is added to a dataset."""
-
 ROWS = 1 << 20
 """Compared at a time."""
 
@@ -64,8 +47,19 @@ def append(
     labels: str | Path | None = None,
     text_field: str | None = None,
     fields: str | Sequence[str] | None = None,
+    workers: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
     shard_size: str | int | None = None,
-    **options: Any,
+    shuffle: bool = False,
+    seed: int = 0,
+    val_fraction: float = 0.0,
+    on_error: Literal["fail", "skip"] = "fail",
+    max_rejects: float = 0.01,
+    check_images: bool = False,
+    compression: int | None = None,
+    limit: int | None = None,
+    progress: bool | None = None,
 ) -> VersionResult:
     """Add the samples of ``source`` to a dataset, as its next version.
 
@@ -77,8 +71,8 @@ def append(
         dataset: its folder. source: as of :func:`shardkit.pack`, on this machine; or another
             dataset, whose shards are linked, or else copied.
         corpus, labels, text_field, fields, shard_size: as of :func:`shardkit.pack`; default of the
-            fields: what the dataset was packed with.
-        options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
+            fields: what the dataset was packed with. The others as of
+            :class:`shardkit.packing.options.PackOptions`.
 
     Raises:
         UsageError: the call is wrong, the source has other fields or no classes, or was appended
@@ -86,8 +80,20 @@ def append(
         DestinationError: another process changes the dataset.
         DataError: an input is bad, a key is there already, or the disk refused.
     """
-    if unknown := options.keys() - set(OPTIONS):
-        raise unknown_option("append", unknown)
+    options = {
+        "workers": workers,
+        "engine": engine,
+        "address": address,
+        "shuffle": shuffle,
+        "seed": seed,
+        "val_fraction": val_fraction,
+        "on_error": on_error,
+        "max_rejects": max_rejects,
+        "check_images": check_images,
+        "compression": compression,
+        "limit": limit,
+        "progress": progress,
+    }
     folder, place = as_path(dataset, "the dataset"), as_place(source, "the source")
     if isinstance(place, Url):
         raise UsageError(f"append adds what is on this machine, and {place} is not: fetch it first")
