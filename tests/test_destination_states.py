@@ -31,7 +31,8 @@ from shardkit.errors import (
     IndexFileError,
     ResumeError,
 )
-from shardkit.index.manifest import CHANGED_VERSION, INDEX_NAME, VERSION
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import CHANGED_VERSION, VERSION
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "one": ("one", {"to": "npy", "shard_size": "600B"}),

@@ -52,7 +52,8 @@ from shardkit.errors import (
     UsageError,
 )
 from shardkit.index import manifest
-from shardkit.index.manifest import INDEX_KINDS, parse_info
+from shardkit.index.file_names import INDEX_KINDS
+from shardkit.index.manifest import parse_info
 from shardkit.samples.encoding import Encoding, choose_encoding, inflate, npy_header_size, parse_npy
 
 Json = dict[str, Any]

@@ -30,6 +30,7 @@ from shardkit.errors import (
 from shardkit.index import making
 from shardkit.index import rows as rows_module
 from shardkit.index.assembling import assemble_split
+from shardkit.index.file_names import is_field_name
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
 from shardkit.index.manifest import (
@@ -37,7 +38,6 @@ from shardkit.index.manifest import (
     ShardInfo,
     SplitInfo,
     dump_info,
-    is_field_name,
     is_sealed,
     parse_info,
     read_info,

@@ -14,7 +14,7 @@ from dying import dies_before_change
 import shardkit
 from shardkit.commit.records import write_record
 from shardkit.errors import DestinationError, ResumeError
-from shardkit.index.manifest import INDEX_KINDS
+from shardkit.index.file_names import INDEX_KINDS
 from shardkit.packing.destination import files_to_replace
 
 

@@ -15,7 +15,7 @@ from s3_server import S3, s3, s3_endpoint  # noqa: F401
 
 import shardkit
 from shardkit.errors import ChecksumError, DestinationError, StorageError
-from shardkit.index.manifest import REJECTED_NAME
+from shardkit.index.file_names import REJECTED_NAME
 from shardkit.inputs.records.packed import DatasetCorpus, dataset_corpus
 from shardkit.remote import connection
 from shardkit.remote.urls import as_url

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 import shardkit
-from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import MAX_INDEX_BYTES
 from shardkit.packing.options import PackOptions
 from shardkit.packing.plan import SHARD_ENTRIES
 from shardkit.remote.lookahead import GROUP_BLOCKS

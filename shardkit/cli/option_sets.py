@@ -115,7 +115,7 @@ reject_options = together(
     ),
     option("--max-rejects", type=float, default=0.01, help="Share over which skip fails."),
 )
-"""What becomes of bad inputs."""
+"""Options for bad inputs."""
 
 engine_options = together(
     option(
@@ -131,7 +131,7 @@ engine_options = together(
         " or one of this machine alone]",
     ),
 )
-"""Where jobs are done."""
+"""Options for where jobs are done."""
 
 worker_options = together(
     option(
@@ -159,7 +159,7 @@ destination_options = together(
         help="Finished shards that may wait there to be uploaded.  [default: 4GiB]",
     ),
 )
-"""Of what lies at the destination, and of what goes to a URL."""
+"""Options for what lies at the destination, and for what goes to a URL."""
 
 writing_options = together(
     option("--dali-index", is_flag=True, help="Write DALI's own index beside each tar."),

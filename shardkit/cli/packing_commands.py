@@ -47,7 +47,7 @@ token_options = option_sets.together(
         help="What to do with text that is not UTF-8: a bad input, or U+FFFD in its place.",
     ),
 )
-"""What makes tokens of text."""
+"""Options for making tokens of text."""
 
 
 @group.command()

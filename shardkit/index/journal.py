@@ -19,7 +19,7 @@ from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.own_files import read_own
 from shardkit.commit.records import from_record
 from shardkit.errors import FormatError
-from shardkit.index.manifest import is_field_name, is_file_of
+from shardkit.index.file_names import is_field_name, is_file_of
 from shardkit.index.rows import row_columns
 from shardkit.samples.encoding import Encoding
 from shardkit.system.paths import show_path

@@ -17,8 +17,18 @@ import xxhash
 
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import DatasetMissingError, FormatError, IndexFileError, UsageError
-from shardkit.formats import FORMATS
-from shardkit.index.provenance import TOKENIZER_FILES, Provenance
+from shardkit.index.file_names import (
+    INDEX_KINDS,
+    INDEX_NAME,
+    PART_NAME,
+    REJECTED_NAME,
+    SIGNPOSTS,
+    VERSIONED,
+    index_name,
+    is_field_name,
+    is_file_of,
+)
+from shardkit.index.provenance import Provenance
 from shardkit.index.version_line import VersionLine
 from shardkit.memory.maps import read_file
 from shardkit.samples.encoding import LABEL, Encoding
@@ -36,14 +46,6 @@ CHANGED_VERSION = 3
 """Of what was changed after it was packed: readers of version 2 know neither a second row index,
 nor shards of which a split leaves samples out, nor labels that stand in the row index alone."""
 
-INDEX_NAME = "shardkit.json"
-REJECTED_NAME = "rejected.jsonl"
-PART_NAME = "part.json"
-"""In the work folder of a part of a pack that is finished."""
-
-INDEX_KINDS = ("rows", "names", "find", "sums")
-"""Endings of the files that index a split."""
-
 MAX_INDEX_BYTES = 256 << 20
 """A shardkit.json of 40,000 shards has about 4 MB; far more than that is an attack or a mistake."""
 
@@ -52,37 +54,11 @@ MAX_REJECTED_BYTES = 4 << 30
 
 READ_TRIES = 5
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_SUFFIX = "|".join(made.suffix for made in FORMATS.values())
-SHARD_FILE = re.compile(rf"[A-Za-z0-9_.-]{{1,64}}-\d{{5,}}\.[A-Za-z0-9_.-]{{0,99}}\b({_SUFFIX})")
-"""What a file of a shard may be called; nothing else in the folder of a dataset is called so."""
-
-DALI_INDEX = re.compile(r"(.+)-\d{5,}\.idx")
-"""What DALI's index of a shard is called; others may make such files, too."""
-
-SIGNPOSTS = frozenset(name for made in FORMATS.values() for name in made.signpost_names)
-"""Names of files for other tools: see :meth:`shardkit.formats.format.Format.signposts`."""
-
-VERSION_INDEX = re.compile(r"shardkit~([1-9][0-9]{0,8})\.json")
-"""What :func:`index_name` gives."""
-
-_VERSIONED = re.compile(r"(.+?)(?:~[1-9][0-9]{0,8})?")
 _FINGERPRINT = re.compile("(scan:)?[0-9a-f]{32}")
 _SHARD_STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}-\d{5,}")
 
 _SEAL = ',\n "xxh3": "%016x"\n}\n'
 _SEAL_BYTES = len(_SEAL % 0)
-
-
-def is_field_name(name: object) -> bool:
-    """Whether a field or split name is safe in file names, tar members and HDF5 paths."""
-    return (
-        isinstance(name, str)
-        and _NAME.fullmatch(name) is not None
-        and name != "__key__"
-        and not name.endswith((".offsets", ".present", ".start", ".size"))
-        and name not in ("name", "xxh3", "key")
-    )
 
 
 @dataclass(frozen=True)
@@ -353,48 +329,9 @@ def _parse_split(name: str, raw: dict[str, Any], fields: list[str]) -> SplitInfo
     stems = {file.rpartition(".")[0] for file in files}
     _check({file.rpartition(".")[2] for file in files} == set(INDEX_KINDS), "files")
     _check(len(files) == len(INDEX_KINDS) and len(stems) == 1, "files")
-    _check(_VERSIONED.fullmatch(stems.pop()).group(1) == name, "files")  # type: ignore[union-attr]
+    _check(VERSIONED.fullmatch(stems.pop()).group(1) == name, "files")  # type: ignore[union-attr]
     _check(_FINGERPRINT.fullmatch(raw["fingerprint"]) is not None, "fingerprint")
     return SplitInfo(name, total, raw["fingerprint"], layouts, shards, files)
-
-
-def is_file_of(stem: str, name: object) -> bool:
-    """Whether a file of this name may belong to the shard whose files begin so."""
-    return (
-        isinstance(name, str)
-        and name.startswith(f"{stem}.")
-        and (SHARD_FILE.fullmatch(name) is not None or name == f"{stem}.idx")
-    )
-
-
-def is_dataset_file(name: object) -> bool:
-    """Return True for a plain name that a file of a dataset, but for shardkit.json, may have."""
-    if not isinstance(name, str):
-        return False
-    of_dali = DALI_INDEX.fullmatch(name)
-    return (
-        name in {REJECTED_NAME} | SIGNPOSTS | TOKENIZER_FILES
-        or SHARD_FILE.fullmatch(name) is not None
-        or VERSION_INDEX.fullmatch(name) is not None
-        or is_field_name(of_dali.group(1) if of_dali else split_of_index(name))
-    )
-
-
-def index_name(version: int) -> str:
-    """What ``shardkit.json`` of a version is called once there is a newer one."""
-    return f"shardkit~{version}.json"
-
-
-def index_stem(split: str, version: int) -> str:
-    """What a split's own files are called before their endings, from this version on."""
-    return split if version == 1 else f"{split}~{version}"
-
-
-def split_of_index(name: str) -> str:
-    """The split that a file is the index of, in whatever version; ``""`` if it is none."""
-    stem, _, kind = name.rpartition(".")
-    found = _VERSIONED.fullmatch(stem) if kind in INDEX_KINDS else None
-    return found.group(1) if found else ""
 
 
 def read_info(folder: Path, *, sealed: bool = False, version: int | None = None) -> DatasetInfo:

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import IMAGE_EXTENSIONS
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.inputs.corpus import Claim, Corpus, Input, Look, Strength
 from shardkit.inputs.files import cut_ending, join
 from shardkit.inputs.folders import count_endings

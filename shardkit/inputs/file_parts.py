@@ -20,7 +20,7 @@ import numpy as np
 
 from shardkit.errors import CorpusError
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_EXTENSIONS, IMAGE_FIELDS, image_field
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.inputs.class_folders import ImageCorpus, not_image, told
 from shardkit.inputs.corpus import Claim, Input, Look, Run, Strength
 from shardkit.inputs.files import (

@@ -43,7 +43,7 @@ _NAMES: dict[Role, str] = {
         """,
 }
 _WORDS = {role: frozenset(names.split()) for role, names in _NAMES.items()}
-"""What a folder holds -> names that say so."""
+"""Contents of a folder -> names that say so."""
 
 _NUMBER = re.compile(r"[_-][0-9]+$")
 """KITTI's ``image_2`` and ``label_2`` are a camera's."""

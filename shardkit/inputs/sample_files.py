@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from shardkit.errors import CorpusError, FormatError, SampleError
 from shardkit.images.sniff import HEAD_BYTES, image_field
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.inputs.class_folders import not_image
 from shardkit.inputs.corpus import Claim, Input, Look, Run, Strength
 from shardkit.inputs.files import (

@@ -7,7 +7,7 @@ from os.path import basename
 from pathlib import Path
 
 from shardkit.errors import CorpusError, FormatError
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.inputs.class_folders import ClassFolderCorpus, PlainClassCorpus, drop_documents
 from shardkit.inputs.corpus import Run
 from shardkit.inputs.files import DOCUMENTS, FolderListing, Reason, extension, join, stem

@@ -20,7 +20,7 @@ PATIENCE_S = 0.5
 """How long an iteration that should end may take over its next item before it is stopped."""
 
 EXIT_S = 10.0
-"""How long an interpreter that exits in mid-epoch waits for the item that is being made."""
+"""An interpreter that exits in mid-epoch waits so long for the item that is being made."""
 
 _END: Any = object()
 

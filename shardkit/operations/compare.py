@@ -19,7 +19,8 @@ from shardkit.images.naming import RAW_FIELD, renamed
 from shardkit.images.restarting import FIELD as JPEG
 from shardkit.images.restarting import without_restarts
 from shardkit.images.sniff import IMAGE_FIELDS
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, read_rejected
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME
+from shardkit.index.manifest import read_rejected
 from shardkit.inputs.corpus import Corpus
 from shardkit.inputs.detection import CORPORA, open_corpus
 from shardkit.inputs.objects.sample_forms import SampleForm

@@ -20,7 +20,8 @@ from shardkit.formats.dali_index import dali_reader, open_with_dali
 from shardkit.formats.huggingface_card import CARD
 from shardkit.images.sniff import IMAGE_FIELDS
 from shardkit.index.count_tokens import num_tokens
-from shardkit.index.manifest import INDEX_NAME, SHARD_FILE, SplitInfo, read_info, versions_at
+from shardkit.index.file_names import INDEX_NAME, SHARD_FILE
+from shardkit.index.manifest import SplitInfo, read_info, versions_at
 from shardkit.index.rows import NO_INT
 from shardkit.index.version_line import VersionLine
 from shardkit.operations.duplicates import Duplicates, find_duplicates
@@ -41,7 +42,7 @@ _TOLD = {
     **dict.fromkeys(["val", "valid", "validation", "dev"], "validation"),
     **dict.fromkeys(["eval", "evaluation"], "test"),
 }
-"""What ``datasets`` calls a split whose files are named so."""
+"""Names of splits that ``datasets`` gives to files that are named so."""
 
 DALI_BATCH = 8
 

@@ -16,8 +16,9 @@ import xxhash
 from shardkit.arrays import Array, Integers
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.index.assembling import find_chunks, repeats
+from shardkit.index.file_names import DALI_INDEX
 from shardkit.index.making import integers
-from shardkit.index.manifest import DALI_INDEX, SplitInfo
+from shardkit.index.manifest import SplitInfo
 from shardkit.index.rows import NO_INT, RowIndex, row_sums
 from shardkit.operations.file_damage import RecordedSums, fault_of, look_at, regions
 from shardkit.samples.encoding import TOKENS, Encoding, parse_npy

@@ -18,7 +18,7 @@ from shardkit.arrays import Hashes
 from shardkit.commit.durable_files import temp_name
 from shardkit.commit.own_files import create
 from shardkit.errors import ChecksumError, DestinationError
-from shardkit.index.manifest import REJECTED_NAME
+from shardkit.index.file_names import REJECTED_NAME
 from shardkit.operations.file_damage import RecordedSums
 from shardkit.packing.remote_destination import RemoteDestination, open_destination
 from shardkit.remote.urls import as_place, refuse_overlap, show_place

@@ -26,7 +26,8 @@ from shardkit.errors import DataError, DestinationError, SampleError, UnsafePath
 from shardkit.formats import TARS
 from shardkit.images import restarts
 from shardkit.images.restarting import FIELD, without_restarts
-from shardkit.index.manifest import INDEX_NAME, DatasetInfo
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import DatasetInfo
 from shardkit.operations.detokenize import Texts
 from shardkit.remote.urls import as_place, show_place
 from shardkit.samples.encoding import TOKENS

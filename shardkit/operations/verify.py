@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from shardkit.commit.work_folder import CHANGE_NAME, WORK_NAME
 from shardkit.errors import IndexFileError, UsageError
-from shardkit.index import manifest
-from shardkit.index.manifest import INDEX_NAME, versions_at
+from shardkit.index import file_names, manifest
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import versions_at
 from shardkit.operations.compare import Originals, originals_of
 from shardkit.operations.file_damage import RecordedSums, fault_of
 from shardkit.operations.split_check import Problem, SplitCheck, VerifyResult
@@ -125,7 +126,7 @@ def _look_beside(place: Located, names: list[str], result: VerifyResult) -> list
         return []
     listed, is_known = {*last.file_bytes}, True
     for version in versions_at(place.folder, last)[:-1]:
-        name = manifest.index_name(version)
+        name = file_names.index_name(version)
         try:
             listed |= {name, *manifest.read_info(place.folder, version=version).file_bytes}
         except IndexFileError:

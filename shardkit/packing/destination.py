@@ -23,9 +23,10 @@ from shardkit.commit.work_folder import (
     WorkFolder,
 )
 from shardkit.errors import DestinationError, ResumeError, ShardkitError, StorageError
-from shardkit.index import manifest
+from shardkit.index import file_names, manifest
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME
 from shardkit.index.journal import Receipt, is_begun
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo
+from shardkit.index.manifest import DatasetInfo
 from shardkit.remote.urls import refuse_overlap
 from shardkit.samples.sample import SPLIT_NAMES
 from shardkit.storage.local_files import Folder
@@ -110,7 +111,7 @@ class Destination:
         replace."""
         change = None
         try:
-            change = self.folder.pending(INDEX_NAME, manifest.is_dataset_file)
+            change = self.folder.pending(INDEX_NAME, file_names.is_dataset_file)
         except ResumeError:
             if not self._overwrite:
                 raise
@@ -211,7 +212,7 @@ class Destination:
                     f"{show_path(self.dest / name)} is a folder, where a file of the dataset must"
                     " go; move it away and run the same command again"
                 )
-        for name in sorted(manifest.SIGNPOSTS & {*new} - {*old}):
+        for name in sorted(file_names.SIGNPOSTS & {*new} - {*old}):
             # Somebody's database may be called data.mdb, too.
             theirs = self.dest / name
             if theirs.exists() and not cmp(theirs, self.stage / name, False):
@@ -277,8 +278,8 @@ def strays(listed: Collection[str], names: Iterable[str]) -> list[str]:
         for name in names
         if name not in listed
         and (
-            manifest.split_of_index(name) in SPLIT_NAMES
-            or manifest.SHARD_FILE.fullmatch(name) is not None
+            file_names.split_of_index(name) in SPLIT_NAMES
+            or file_names.SHARD_FILE.fullmatch(name) is not None
         )
     )
 
@@ -297,29 +298,31 @@ def files_to_replace(dest: Path) -> list[str]:
         splits = set(info.splits)
         listed |= info.file_bytes.keys()
         for version in manifest.versions_at(dest, info)[:-1]:
-            older = manifest.index_name(version)
+            older = file_names.index_name(version)
             listed |= {older, *manifest.stored_info(Folder(dest), older).file_bytes}
     except ShardkitError:
         listed = {REJECTED_NAME}
         shards = {split for name in names if (split := _split_of_shard(name))}
         stems = {name.removesuffix(".rows") for name in names if name.endswith(".rows")}
-        indexed = {s for s in stems if all(f"{s}.{kind}" in names for kind in manifest.INDEX_KINDS)}
-        splits = {split for split in shards | indexed if manifest.is_field_name(split)}
+        indexed = {
+            s for s in stems if all(f"{s}.{kind}" in names for kind in file_names.INDEX_KINDS)
+        }
+        splits = {split for split in shards | indexed if file_names.is_field_name(split)}
     return sorted(name for name in names if name in listed or _is_file_of(name, splits))
 
 
 def _split_of_shard(name: str) -> str:
-    found = _SPLIT_OF_SHARD.fullmatch(name) if manifest.SHARD_FILE.fullmatch(name) else None
+    found = _SPLIT_OF_SHARD.fullmatch(name) if file_names.SHARD_FILE.fullmatch(name) else None
     return found.group(1) if found else ""
 
 
 def _is_file_of(name: str, splits: Collection[str]) -> bool:
     # One of DALI is of an old tar, whoever made it: wrong for a new one.
-    if found := manifest.DALI_INDEX.fullmatch(name):
+    if found := file_names.DALI_INDEX.fullmatch(name):
         return found.group(1) in splits
-    if manifest.VERSION_INDEX.fullmatch(name):
+    if file_names.VERSION_INDEX.fullmatch(name):
         return True
-    return _split_of_shard(name) in splits or manifest.split_of_index(name) in splits
+    return _split_of_shard(name) in splits or file_names.split_of_index(name) in splits
 
 
 COPY_BYTES = 4 << 20

@@ -27,8 +27,9 @@ from shardkit.formats import get_format
 from shardkit.images.choice import ImageChoice
 from shardkit.images.naming import RAW_FIELD
 from shardkit.index.assembling import assemble_split
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME
 from shardkit.index.journal import Receipt
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.index.manifest import DatasetInfo, read_info, read_rejected
 from shardkit.index.provenance import Provenance
 from shardkit.inputs.corpus import NO_SAMPLE, Corpus
 from shardkit.inputs.records.packed import DatasetCorpus

@@ -27,9 +27,9 @@ from shardkit.images.markers import is_jpeg
 from shardkit.images.naming import RAW_FIELD, field_of, renamed
 from shardkit.images.restarting import FIELD, left_as_it_is, without_restarts
 from shardkit.images.sniff import HEAD_BYTES, IMAGE_FIELDS, image_field
+from shardkit.index.file_names import is_field_name
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
-from shardkit.index.manifest import is_field_name
 from shardkit.inputs.corpus import Corpus, join
 from shardkit.inputs.detection import from_spec
 from shardkit.packing.listing import Job, read_entries

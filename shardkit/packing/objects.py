@@ -14,8 +14,9 @@ from typing import Any, Self
 
 from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME
 from shardkit.errors import DestinationError, SampleError, ShardkitError, UsageError
+from shardkit.index.file_names import is_field_name
 from shardkit.index.journal import Receipt, read_receipt
-from shardkit.index.manifest import is_field_name, read_rejected
+from shardkit.index.manifest import read_rejected
 from shardkit.inputs.corpus import Corpus
 from shardkit.inputs.objects.iterables import Chunk, StreamCorpus
 from shardkit.inputs.objects.numbered_rows import (

@@ -13,8 +13,8 @@ from shardkit.commit.own_files import read_own
 from shardkit.commit.records import from_record, read_record
 from shardkit.commit.work_folder import STAGE_NAME, WORK_NAME
 from shardkit.errors import CorpusError, DataError, PartError, UsageError
+from shardkit.index.file_names import PART_NAME
 from shardkit.index.journal import Receipt, journal_path, read_receipt
-from shardkit.index.manifest import PART_NAME
 from shardkit.packing.destination import Destination, is_recipe, link_or_copy
 from shardkit.packing.finish import Conclusion, ShardTally, in_order, merged_before
 from shardkit.packing.listing import ListedInput

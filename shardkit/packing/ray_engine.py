@@ -107,7 +107,7 @@ TASKS_PER_CPU = 2
 """What the cluster knows of at once: a task that waits hides the way to the driver and back."""
 
 _ROOM_S = 5.0
-"""How often a cluster, which may grow, is asked for its size."""
+"""Seconds between questions for the size of a cluster, which may grow."""
 
 WITHOUT_CPU_S = 300.0
 """How long to wait for a cluster without any CPU: one that grows on demand is starting some, or the

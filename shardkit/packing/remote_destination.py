@@ -19,8 +19,9 @@ from shardkit.arrays import Hashes
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.records import read_record, write_record
 from shardkit.errors import DestinationError, ShardkitError, StorageError, UsageError
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.index.journal import Receipt, journal_path, read_finished
-from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.index.manifest import DatasetInfo, dump_info
 from shardkit.packing.destination import Destination, T, dataset_files, left_over
 from shardkit.remote.remote_target import RemoteTarget, Versions
 from shardkit.remote.urls import Url, refuse_overlap, require_obstore

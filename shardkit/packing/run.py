@@ -19,8 +19,8 @@ from typing import Any
 from shardkit.commit.records import write_record
 from shardkit.errors import CorpusError, SampleError, UsageError
 from shardkit.images.encode import require_writers
+from shardkit.index.file_names import PART_NAME
 from shardkit.index.journal import Receipt, journal_path, read_receipt
-from shardkit.index.manifest import PART_NAME
 from shardkit.inputs.corpus import Corpus
 from shardkit.packing.destination import Destination
 from shardkit.packing.engine import Engine

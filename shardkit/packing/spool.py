@@ -22,7 +22,7 @@ from shardkit.commit.durable_files import fsync_path
 from shardkit.commit.locks import Lock
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import CorpusError, DestinationError, UsageError
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.remote.urls import Url, require_obstore
 from shardkit.system.paths import show_path
 from shardkit.system.progress import Progress

@@ -20,7 +20,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import StorageError
 from shardkit.formats.writev import write_all
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.memory.buffers import remember
 from shardkit.remote.cached_split import CachedSplit
 from shardkit.remote.dataset_cache import (
@@ -41,7 +41,7 @@ from shardkit.system.file_io import BLOCK_BYTES
 
 MOST_REQUESTS = 128
 MOST_BYTES = 256 << 20
-"""What the bodies of answers may take of the memory of the process."""
+"""The most that bodies of answers may take of the memory of the process."""
 
 
 class HasPriority(Protocol):

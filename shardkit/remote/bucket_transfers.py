@@ -155,7 +155,7 @@ MOST_PARTS = 9_000
 
 PARTS_AT_ONCE = 4
 TRIES = 3
-"""How often an object is put that is then found to be another."""
+"""Times that an object is put that is then found to be another."""
 
 READ_BYTES = 4 << 20
 

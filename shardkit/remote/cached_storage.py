@@ -14,7 +14,8 @@ import numpy as np
 
 from shardkit.arrays import Array, Bytes, Integers
 from shardkit.errors import DataError, ShardMissingError, StorageError
-from shardkit.index.manifest import INDEX_NAME, DatasetInfo, read_info
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import DatasetInfo, read_info
 from shardkit.memory import buffers
 from shardkit.memory.maps import map_file, mapped
 from shardkit.order.epochs import Order
@@ -42,7 +43,7 @@ TRIES = 100
 reader, or many, needed the space."""
 
 RETRY_S = 120.0
-"""How long a request is tried again after errors of the server or the network."""
+"""Seconds in which a request is tried again after errors of the server or the network."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ Places = tuple[Integers, Integers, Integers]
 """(B,) int64 each: number of the file, first byte, number of bytes."""
 
 ALL = -1
-"""Of the stamps, the one that is not 0 while all blocks are there."""
+"""The place of the stamp that is not 0 while all blocks are there."""
 
 
 class CachedFiles:

@@ -21,7 +21,8 @@ from shardkit.errors import (
     ShardMissingError,
     StorageError,
 )
-from shardkit.index.manifest import INDEX_NAME, MAX_INDEX_BYTES, is_sealed, parse_info
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import MAX_INDEX_BYTES, is_sealed, parse_info
 from shardkit.remote.cached_split import BlockMap, CachedSplit
 from shardkit.remote.connection import ORIGIN
 from shardkit.remote.eviction import Evictor

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.arrays import Integers
 from shardkit.errors import StorageError
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.remote.cached_split import NEVER, STAMPS, CachedSplit
 from shardkit.remote.connection import ORIGIN
 from shardkit.remote.private_folder import open_own

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from shardkit.errors import ShardMissingError, StorageError, UsageError
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.remote.urls import (
     ENDPOINTS,
     Url,
@@ -33,7 +33,7 @@ SECRET = re.compile(r"(?!.*_(FILE|PATH|URI)$).*(KEY|SECRET|TOKEN|PASS)")
 """Names of variables whose values are secret, and not the path of a file."""
 
 OF_THE_MACHINE = r"/latest/(api|meta-data)/|/computeMetadata/|/metadata/identity/"
-"""Where credentials are asked for that are given nowhere: services of rented machines."""
+"""Services of rented machines that are asked for credentials that are given nowhere."""
 
 WHOLE_OBJECTS = "Received non-partial response|Range request not supported"
 HANGS_UP = r"Parse\(|ConnectionReset|IncompleteMessage"
@@ -66,7 +66,7 @@ ADVICE = {
     "Authentication(Failed|Info)": "check AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
     "service account|invalid_grant": "GOOGLE_APPLICATION_CREDENTIALS names no valid JSON key file",
 }
-"""What an error says -> what it means, or what to do."""
+"""Words of an error -> its meaning, or what to do."""
 
 ADVICE_TO_DENIED = {
     "s3": "these credentials may not do that there: check AWS_ACCESS_KEY_ID and its rights",
@@ -74,7 +74,7 @@ ADVICE_TO_DENIED = {
     "az": "these credentials may not do that there: check AZURE_STORAGE_ACCOUNT_KEY and its rights",
     "hf": "set HF_TOKEN to a token that may read it",
 }
-"""Of each scheme: what to do about a 401 or 403 without another reason."""
+"""Scheme -> what to do about a 401 or 403 without another reason."""
 
 _SERVERS_WORDS = re.compile(r"(<\?xml|<Error>).*</Error>", re.DOTALL)
 """What object stores answer; beside its code and message are tokens, and addresses."""

@@ -30,7 +30,8 @@ import numpy as np
 from shardkit.arrays import Hashes, Integers
 from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import DestinationError, ShardkitError
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, SIGNPOSTS, parse_info
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME, SIGNPOSTS
+from shardkit.index.manifest import parse_info
 from shardkit.index.provenance import TOKENIZER_FILES
 from shardkit.remote.cached_storage import ask_place
 from shardkit.remote.connection import CLAIM, NO_NUMBERS

@@ -130,7 +130,7 @@ CACHE_BYTES = "SHARDKIT_CACHE_BYTES"
 """Variables of the environment that stand for arguments which are not given."""
 
 SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "OBJECT_STORE_", "HF_")
-"""What variables of the environment begin with that say how to reach a bucket."""
+"""Prefixes of variables of the environment that say how to reach a bucket."""
 
 STANDS_FOR = {
     "endpoint": ("AWS_ENDPOINT_URL", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT"),

@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import DatasetMissingError, ShardMissingError, StorageError, UsageError
-from shardkit.index.manifest import (
-    INDEX_KINDS,
-    INDEX_NAME,
-    REJECTED_NAME,
-    SHARD_FILE,
-    DatasetInfo,
-    read_info,
-    read_version,
-    shared_file,
-)
+from shardkit.index.file_names import INDEX_KINDS, INDEX_NAME, REJECTED_NAME, SHARD_FILE
+from shardkit.index.manifest import DatasetInfo, read_info, read_version, shared_file
 from shardkit.index.rows import RowIndex
 from shardkit.remote.urls import RemoteOptions, Url, require_obstore
 from shardkit.samples.sample import SPLIT_NAMES

@@ -23,7 +23,8 @@ import xxhash
 
 from shardkit.commit.durable_files import fsync_path
 from shardkit.errors import StorageError, UsageError
-from shardkit.index.manifest import INDEX_NAME, VERSION
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import VERSION
 from shardkit.system.paths import show_path, user_cache
 from shardkit.system.refusals import os_errors
 from shardkit.tars.find import CACHE_NAME, find_tar_names, is_compressed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import UsageError
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.samples.split_names import splits_by_words
 from shardkit.system.paths import show_path
 from shardkit.system.refusals import os_errors

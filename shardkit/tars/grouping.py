@@ -22,7 +22,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.errors import FormatError
 from shardkit.formats.format import Extents
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.samples.encoding import BYTES
 from shardkit.samples.sample import Value, pack_paths
 from shardkit.system.file_io import pread

@@ -16,9 +16,10 @@ from shardkit.commit.durable_files import atomic_write
 from shardkit.errors import FormatError, IndexFileError
 from shardkit.formats import TARS
 from shardkit.index.assembling import assemble_split
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.index.journal import FinishedShard, Receipt, journal_path, write_finished
 from shardkit.index.making import join_names, make_rows
-from shardkit.index.manifest import INDEX_NAME, DatasetInfo, dump_info
+from shardkit.index.manifest import DatasetInfo, dump_info
 from shardkit.index.provenance import Provenance
 from shardkit.index.rows import RowIndex
 from shardkit.memory.maps import read_file

@@ -17,7 +17,8 @@ from shardkit.arrays import Integers
 from shardkit.commit.durable_files import atomic_write
 from shardkit.commit.own_files import remove_own
 from shardkit.errors import DestinationError, ResumeError, UsageError
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME
+from shardkit.index.manifest import DatasetInfo, read_info, read_rejected
 from shardkit.inputs.corpus import Input
 from shardkit.inputs.detection import open_corpus
 from shardkit.packing.destination import link_or_copy

@@ -14,7 +14,8 @@ import xxhash
 from shardkit.commit.durable_files import atomic_write, fsync_path
 from shardkit.commit.work_folder import is_under_way
 from shardkit.errors import PartError, ShardkitError, UsageError
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, read_info, read_rejected
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME
+from shardkit.index.manifest import DatasetInfo, read_info, read_rejected
 from shardkit.packing.destination import Destination, link_or_copy
 from shardkit.packing.finish import with_signposts
 from shardkit.packing.parts import merge_parts

@@ -23,8 +23,9 @@ from shardkit.commit.own_files import refuse_others, remove_own
 from shardkit.commit.records import from_record, read_record, write_record
 from shardkit.commit.work_folder import CHANGE_NAME, LOCK_NAME, STAGE_NAME, Change, WorkFolder
 from shardkit.errors import DestinationError, IndexFileError, UsageError
-from shardkit.index import manifest
-from shardkit.index.manifest import INDEX_NAME, REJECTED_NAME, DatasetInfo, SplitInfo
+from shardkit.index import file_names, manifest
+from shardkit.index.file_names import INDEX_NAME, REJECTED_NAME
+from shardkit.index.manifest import DatasetInfo, SplitInfo
 from shardkit.index.version_line import VersionLine
 from shardkit.packing.destination import OPTIONS_NAME, is_recipe
 from shardkit.packing.finish import with_signposts
@@ -107,7 +108,7 @@ class Revision:
 
     def _end_change(self) -> None:
         """Put in its place what a killed call had made ready."""
-        change = self._folder.pending(INDEX_NAME, manifest.is_dataset_file)
+        change = self._folder.pending(INDEX_NAME, file_names.is_dataset_file)
         if (self.work / OPTIONS_NAME).exists() or (change and is_recipe(change.recipe)):
             raise DestinationError(
                 f"{show_path(self.dest)} is to be replaced by a pack that was interrupted; run that"
@@ -148,7 +149,7 @@ class Revision:
             DataError: two samples have one key.
         """
         self.stage.mkdir(exist_ok=True)
-        return write_rows(self.stage, manifest.index_stem(name, self.number), name, parts, info)
+        return write_rows(self.stage, file_names.index_stem(name, self.number), name, parts, info)
 
     def publish(
         self,
@@ -179,7 +180,7 @@ class Revision:
                     f"{show_path(self.dest / name)} is in the way: it is no file of the dataset's;"
                     " move it away and run the same command again"
                 )
-        before, index = self.place.info, manifest.index_name(self.number - 1)
+        before, index = self.place.info, file_names.index_name(self.number - 1)
         if not (self.dest / index).exists():
             atomic_write(self.stage / index, [manifest.read_index(self.dest)])
             staged.append(index)
@@ -292,4 +293,4 @@ def prune(dataset: str | Path, *, keep: int = 1) -> VersionResult:
                     f"what version {version} had cannot be read any more: files that only it had"
                     " stay, and `shardkit verify` names them"
                 )
-        return revision.remove([*map(manifest.index_name, old), *sorted(gone - needed)], notes)
+        return revision.remove([*map(file_names.index_name, old), *sorted(gone - needed)], notes)

@@ -29,7 +29,7 @@ WARM_UP = 4
 """Steps before the first block: a model's first ones allocate, and tune themselves."""
 
 PROBED = 2
-"""Which of these has its operations counted."""
+"""The number of the one that has its operations counted."""
 
 TRACED = 6
 """Steps that a trace is taken of."""

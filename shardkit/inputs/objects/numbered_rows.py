@@ -16,7 +16,7 @@ import cloudpickle  # type: ignore[import-untyped]  # noqa: TID251
 import xxhash
 
 from shardkit.errors import CorpusError, SampleError, UsageError
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.inputs.corpus import NO_SAMPLE, Corpus, Run
 from shardkit.inputs.objects.sample_forms import (
     BatchBuilder,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardkit.errors import SampleError, UsageError
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.inputs.guards import LABEL_NAMES, notes_on_labels
 from shardkit.inputs.tables.column_fields import (
     HEAD_BYTES,

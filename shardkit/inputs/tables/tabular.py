@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from shardkit.errors import CorpusError, FormatError, ShardkitError
-from shardkit.index.manifest import is_field_name
+from shardkit.index.file_names import is_field_name
 from shardkit.inputs.corpus import Claim, Look, Run, Strength
 from shardkit.inputs.files import join, pass_over
 from shardkit.inputs.folders import list_names

@@ -19,7 +19,7 @@ from shardkit.arrays import Integers
 from shardkit.commit.work_folder import WORK_NAME
 from shardkit.errors import DataError, DestinationError, UsageError
 from shardkit.formats import FORMATS, get_format
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.measure.bench.bench_report import Report, make_report
 from shardkit.measure.bench.cases import (
     BenchOptions,
@@ -251,10 +251,10 @@ def _size(value: Any) -> int:
 
 NUM_SAMPLES = 2_000
 NUM_BYTES = 200_000_000
-"""How much of a folder is packed into every format, unless the user gives a limit."""
+"""Samples of a folder that are packed into every format, unless the user gives a limit."""
 
 INDEX_BYTES = 4096
-"""What a format may add to each sample, generously."""
+"""Bytes that a format may add to each sample, generously."""
 
 _PREFIX = ".shardkit-bench-"
 

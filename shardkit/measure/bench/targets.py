@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.arrays import Integers
 from shardkit.batches.source import FullSource, Source
 from shardkit.errors import DataError, UsageError
-from shardkit.index.manifest import INDEX_NAME
+from shardkit.index.file_names import INDEX_NAME
 from shardkit.inputs.corpus import Run
 from shardkit.inputs.detection import open_corpus
 from shardkit.inputs.records.containers import LmdbCorpus

@@ -20,7 +20,8 @@ from typing import Literal
 from shardkit.arguments import integer
 from shardkit.errors import DatasetMissingError
 from shardkit.images.sniff import IMAGE_EXTENSIONS, IMAGE_FIELDS
-from shardkit.index.manifest import INDEX_NAME, read_info
+from shardkit.index.file_names import INDEX_NAME
+from shardkit.index.manifest import read_info
 from shardkit.loading.auto import local_ranks
 from shardkit.loading.settings import DEFAULT_PREFETCH
 from shardkit.measure.figures import table
