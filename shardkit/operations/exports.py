@@ -41,7 +41,7 @@ EXPORTS: dict[str, type[IdsExport] | type[ParquetExport]] = {
     "megatron": MegatronExport,
     "parquet": ParquetExport,
 }
-"""What ``convert`` writes besides datasets, by the name ``--to`` knows it by."""
+"""Exports that ``convert`` writes besides datasets, by their names for ``--to``."""
 
 _TAKEN = ("overwrite", "progress", "workers")
 """The options of ``convert`` that an export takes, too; one process writes it, however many workers
@@ -240,8 +240,8 @@ def convert(
 
     Between container formats nothing is lost: keys, original paths, every byte of every value and
     the cut into shards are kept, so converting there and back gives identical files. Unless
-    pictures are to be made smaller, or written in another format. Interrupted, the same call goes
-    on where it was.
+    pictures are to be made smaller, or written in another format, or rewritten with restart
+    markers. Interrupted, the same call goes on where it was.
 
     Files of other tools are no dataset of ours. They appear under their name when all are whole; an
     interrupted call leaves nothing there, and begins anew. Its ``num_shards`` are files, and its
@@ -251,7 +251,8 @@ def convert(
         dataset: its folder, or the URL of that; or a file of ids; of tars a folder, one tar, a list
             of those in one folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``,
             ``.tar.zst``.
-        dest: folder to make; default: the name and format, here.
+        dest: folder to make, or the URL of a dataset in a bucket; default: the name and format,
+            here.
         to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``; or ``bin`` (nanoGPT's files of ids),
             ``megatron`` (``.bin`` and ``.idx``) or ``parquet`` (for Hugging Face ``datasets``).
         eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,

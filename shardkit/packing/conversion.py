@@ -69,26 +69,8 @@ def convert(
     stored_dtype: str | None = None,
     **options: Any,
 ) -> PackResult:
-    """Write a dataset, or WebDataset tars made by others, in another container format; or token ids
-    of nanoGPT or Megatron as a dataset of tokens. TFRecord files and files of arrays are packed.
-
-    Lossless: keys, original paths, every byte of every value and the cut into shards are kept, so
-    converting there and back gives identical files. Unless pictures are to be made smaller, or
-    written in another format, or rewritten with restart markers.
-
-    Args:
-        dataset: its folder, or the URL of that; or a file of ids; of tars a folder, one tar, a list
-            of those in one folder, or a pattern like ``a-{000000..000002}.tar``; also ``.tar.gz``,
-            ``.tar.zst``.
-        dest: folder to make, or the URL of one in a bucket; default: the name and format, here.
-        to: ``lmdb``, ``hdf5``, ``webdataset`` or ``npy``.
-        eos: of files of ids: the id that ends documents. nanoGPT's are cut into documents by it,
-            else into pieces of :data:`shardkit.tokens.id_files.PIECE_TOKENS`.
-        stored_dtype: of ids without a header, as of :class:`shardkit.TokenDataset`.
-        options: those of :class:`shardkit.packing.options.PackOptions` in :data:`OPTIONS`.
-
-    Raises:
-        UsageError: the call or the destination is wrong. DataError: the dataset is damaged.
+    """Write a dataset, tars of others, or files of token ids, in a container format: the part of
+    :func:`shardkit.convert` that makes datasets. Arguments and errors are as of that.
     """
     if unknown := options.keys() - set(OPTIONS):
         raise unknown_option("convert", unknown)

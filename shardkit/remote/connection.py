@@ -44,7 +44,7 @@ HEAD = struct.Struct("<II")
 """Bytes of the JSON, and of the numbers."""
 
 MOST_BYTES = 64 << 20
-"""Of a message: 8 million blocks, which no batch has."""
+"""The most of a message: 8 million blocks, which no batch has."""
 
 NO_NUMBERS: Integers = np.empty(0, np.int64)
 
@@ -218,27 +218,24 @@ def _connected(folder: str) -> socket.socket:
 
 def _connect(folder: str) -> socket.socket:
     """Connect by a short name: that of a socket has at most 107 bytes."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(SILENT_S)
+    at = open_own(folder)
     try:
-        at = open_own(folder)
-    except BaseException:
-        connection.close()
-        raise
-    try:
-        connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
-        user = _who(connection)[1]
-        if user != os.geteuid():  # it would be told this user's credentials
-            raise StorageError(
-                f"the server of the cache {show_path(folder)} runs as another user ({user}, and not"
-                f" {os.geteuid()}): give a cache_dir of your own"
-            )
-    except BaseException:
-        connection.close()
-        raise
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(SILENT_S)
+            connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
+            user = _who(connection)[1]
+            if user != os.geteuid():  # it would be told this user's credentials
+                raise StorageError(
+                    f"the server of the cache {show_path(folder)} runs as another user ({user}, and"
+                    f" not {os.geteuid()}): give a cache_dir of your own"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
     finally:
         os.close(at)
-    return connection
 
 
 def _who(connection: socket.socket) -> tuple[int, int]:

@@ -111,17 +111,7 @@ def append(
             return _adopt(folder, place, what)
         info = read_info(folder)
         made = _options(info, folder, shard_size, options)
-        opened = _open(place, info, of_files, made)
-        recipe = {
-            "do": "append",
-            "source": str(place.absolute()),
-            "corpus": opened.spec(),
-            "options": made.lasting(),
-        }
-        with Revision(folder, recipe, what) as revision:
-            if revision.finished is not None:
-                return revision.finished
-            return _append(revision, place, opened, made)
+        return _append(folder, place, what, _open(place, info, of_files, made), made)
 
 
 def _open(source: Path, info: DatasetInfo, given: dict[str, Any], made: PackOptions) -> Input:
@@ -173,7 +163,25 @@ def _options(
     return parse_options(info.container, shard_size, own | given)
 
 
-def _append(revision: Revision, source: Path, opened: Input, options: PackOptions) -> VersionResult:
+def _append(
+    folder: Path, source: Path, what: str, opened: Input, options: PackOptions
+) -> VersionResult:
+    """Add what is packed of files to a dataset, as its next version."""
+    recipe = {
+        "do": "append",
+        "source": str(source.absolute()),
+        "corpus": opened.spec(),
+        "options": options.lasting(),
+    }
+    with Revision(folder, recipe, what) as revision:
+        if revision.finished is not None:
+            return revision.finished
+        return _pack_into(revision, source, opened, options)
+
+
+def _pack_into(
+    revision: Revision, source: Path, opened: Input, options: PackOptions
+) -> VersionResult:
     info = revision.place.info
     classes = joined_classes(info, opened.classes, show_path(source))
     added, spec = revision.work / ADDED_NAME, info.tokenizer
